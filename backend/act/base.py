@@ -1,0 +1,65 @@
+"""The ClusterBackend protocol and its error: what every scheduler we act through must do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from backend.facts import NodeFacts, OrderFacts, Outcome, Verb
+
+#: Every drain reason we write starts with this; a reason without it is somebody else's.
+TAG = "[watchkeeper]"
+
+
+class ActionError(Exception):
+    """A cluster refused or did not answer. ``permanent`` True: sending the same order again cannot work."""
+
+    def __init__(self, message: str, *, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
+class ClusterBackend(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def can(self) -> frozenset[Verb]: ...
+
+    def inventory(self) -> Sequence[NodeFacts]:
+        """All nodes, read now. Raises ActionError."""
+        ...
+
+    def read(self, node: str) -> NodeFacts:
+        """One node, read now. Raises ActionError, permanent where the node does not exist."""
+        ...
+
+    def witness(self, order: OrderFacts) -> dict[str, str]:
+        """What to remember before the call, so that a crash can be settled after it. Raises ActionError."""
+        ...
+
+    def perform(self, order: OrderFacts) -> Outcome:
+        """Carry the order out and read it back. Idempotent by order id; never undoes another owner's drain.
+
+        Raises ActionError: permanent where the cluster said no, not permanent where it did not answer.
+        """
+        ...
+
+    def settle(self, order: OrderFacts) -> Outcome | None:
+        """After a crash between call and outcome: the outcome if the witness proves the order was carried out, None
+        if it proves that it was not. Raises ActionError(permanent=True) where nothing can tell: it becomes uncertain.
+        """
+        ...
+
+
+def reason_text(kind: str, gpu: str, incident: int) -> str:
+    """``[watchkeeper] gpu_bus_loss gpu=3 inc=812``: what stands in the scheduler's reason field."""
+    middle = f" gpu={gpu}" if gpu else ""
+    return f"{TAG} {kind}{middle} inc={incident}"
+
+
+def owner_of(reason: str, user: str = "") -> str:
+    """Whose drain reason this is: "watchkeeper", the user who set it, "someone" where unnamed, "" for no reason."""
+    if not reason:
+        return ""
+    return "watchkeeper" if reason.startswith(TAG) else (user or "someone")

@@ -1,0 +1,1 @@
+"""Sign-in and rights: who is asking, and may they."""

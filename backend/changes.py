@@ -1,0 +1,1 @@
+"""What changed, for people who wait: a numbered feed behind SSE and long-poll."""

@@ -1,0 +1,1 @@
+"""The command line: stdlib argparse, every import inside its branch, because `wrap` must start fast."""

@@ -1,0 +1,342 @@
+"""Frozen facts: what the pure rooms take. Never tables, never settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.model import FaultKind, Severity
+
+Mode = Literal["observe", "propose", "act"]
+Verdict = Literal["holds", "asks", "refuses"]
+
+
+class Rung(StrEnum):
+    """One step of the ladder of ``kinds.csv``; the vocabulary of ``recommended_action``."""
+
+    RECORD = "record"
+    NOTIFY = "notify"
+    EXCLUDE = "exclude"
+    RESTART_JOB = "restart_job"
+    REQUEUE = "requeue"
+    RESET_GPU = "reset_gpu"
+    DRAIN_AFTER_JOB = "drain_after_job"
+    DRAIN_NOW = "drain_now"
+    REBOOT = "reboot"
+    CHECK = "check"
+    TICKET = "ticket"
+    REPLACE = "replace"
+
+
+class Verb(StrEnum):
+    """What an order asks of a cluster: the only writes a backend knows."""
+
+    DRAIN = "drain"
+    RESUME = "resume"
+    REQUEUE = "requeue"
+
+
+# --- one read of a source -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLabel:
+    """Who a series is about, as the exporter said it. Empty = not said. ``index`` is the exporter's at that time."""
+
+    axis: str
+    node: str
+    uuid: str = ""
+    pci: str = ""
+    index: str = ""
+    model: str = ""
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Samples of one metric of one row: times (unix s, float64[k], rising) and values (float64[k], raw)."""
+
+    metric: str
+    label: DeviceLabel
+    times: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RawEvent:
+    """An event before identity is resolved. ``dedupe`` is the same text for the same thing said twice."""
+
+    at: float
+    host: str
+    namespace: str
+    code: str
+    text: str
+    dedupe: str
+    pci: str = ""
+    job: str = ""
+    attrs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    index: int
+    uuid: str = ""
+    pci: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node as its cluster described it at ``read_at`` (unix s).
+
+    state: the scheduler's base state in lower case (idle, allocated, mixed, down, unknown); flags: DRAIN,
+    COMPLETING ... ``reason_owner`` is "watchkeeper" where the reason carries our tag, the user's name where somebody
+    set it, else "".
+    """
+
+    name: str
+    state: str = "unknown"
+    flags: frozenset[str] = frozenset()
+    reason: str = ""
+    reason_owner: str = ""
+    rack: str = ""
+    switch: str = ""
+    model: str = ""
+    gpus: tuple[GpuFacts, ...] = ()
+    expected_gpus: int = 0
+    boot_at: float | None = None
+    jobs: tuple[str, ...] = ()
+    read_at: float = 0.0
+
+    @property
+    def draining(self) -> bool:
+        """DRAIN is set and work still runs."""
+        return "DRAIN" in self.flags and not self.drained
+
+    @property
+    def drained(self) -> bool:
+        """DRAIN with IDLE or DOWN and not COMPLETING: nothing runs any more."""
+        return "DRAIN" in self.flags and self.state in ("idle", "down") and "COMPLETING" not in self.flags
+
+    @property
+    def out(self) -> bool:
+        """Not available to new work, whoever took it out."""
+        return "DRAIN" in self.flags or self.state in ("down", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFacts:
+    """One attempt of a job: (job, restart). Times are unix s; None = not yet."""
+
+    job: str
+    restart: int = 0
+    run: str = ""
+    user: str = ""
+    state: str = "UNKNOWN"
+    submit: float | None = None
+    eligible: float | None = None
+    start: float | None = None
+    end: float | None = None
+    nodes: tuple[str, ...] = ()
+    gpus_per_node: int = 0
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """All that one read brought. ``start`` to ``end`` is the span it covered, so that absence means something."""
+
+    source: str
+    start: float
+    end: float
+    series: tuple[Series, ...] = ()
+    events: tuple[RawEvent, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
+    attempts: tuple[AttemptFacts, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+# --- incidents ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HypothesisFacts:
+    """A ranked cause. ``authority`` is code, state, vote, trend, rate, rule or band (``kinds.md``)."""
+
+    kind: FaultKind
+    entity: str
+    entity_kind: str
+    node: str
+    score: float
+    reason: str
+    authority: str
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFacts:
+    id: int
+    cluster: str
+    kind: FaultKind
+    severity: Severity
+    state: str
+    entity: str
+    entity_kind: str
+    entity_id: str
+    node: str
+    job: str
+    opened_at: float
+    closed_at: float | None
+    hypotheses: tuple[HypothesisFacts, ...] = ()
+    entities: tuple[str, ...] = ()
+    keys: frozenset[str] = frozenset()
+    dark: tuple[str, ...] = ()
+
+
+# --- deciding and acting --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PastOrder:
+    """An order that once ran, as far as cooldown and the ladder's memory need it."""
+
+    verb: Verb
+    node: str
+    kind: FaultKind
+    at: float
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything a decision may depend on."""
+
+    now: float
+    mode: Mode
+    incident: IncidentFacts
+    node: NodeFacts | None
+    fleet: tuple[NodeFacts, ...]
+    jobs: tuple[AttemptFacts, ...]
+    past: tuple[PastOrder, ...] = ()
+    can: frozenset[Verb] = frozenset()
+    kill_switch: bool = False
+    excluded: frozenset[str] = frozenset()
+    dark: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GuardVerdict:
+    """One guard's word: what it looked at, what it measured against which limit."""
+
+    guard: str
+    verdict: Verdict
+    reason: str
+    measured: str = ""
+    limit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step of a plan: ``verb`` None is a step of ours (exclude) or advice (reboot, ticket)."""
+
+    rung: Rung
+    verb: Verb | None
+    node: str
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blast:
+    """What a plan would touch. Zero is said, never left out."""
+
+    nodes: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    other_jobs: tuple[str, ...] = ()
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFacts:
+    sentence: str
+    recommended: Rung
+    plan: tuple[PlannedStep, ...]
+    advice: tuple[str, ...]
+    blast: Blast
+    guards: tuple[GuardVerdict, ...]
+    mode: Mode
+    dark: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """No guard refuses."""
+        return all(g.verdict != "refuses" for g in self.guards)
+
+    @property
+    def acts(self) -> bool:
+        """Something in the plan would bind or be sent."""
+        return any(s.verb is not None or s.rung is Rung.EXCLUDE for s in self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFacts:
+    """One write to a cluster. ``witness`` is what was read before the call (boot id, restart count)."""
+
+    id: int
+    cluster: str
+    verb: Verb
+    node: str
+    job: str
+    kind: FaultKind
+    incident: int
+    reason: str
+    exclude: tuple[str, ...] = ()
+    witness: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a backend did. ``changed`` False = it already was so. ``text`` is a sentence for people."""
+
+    changed: bool
+    text: str
+    attrs: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- telling --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """One thing to say about one incident on one channel, whole: no channel looks anything up.
+
+    id: stable over resends (the Message-ID, the dedup key). ``thread`` is the same for all messages of an incident.
+    ``facts`` are label/value pairs in reading order.
+    """
+
+    id: str
+    thread: str
+    kind: Literal["opened", "changed", "closed"]
+    cluster: str
+    incident: int
+    severity: Severity
+    headline: str
+    why: str
+    facts: tuple[tuple[str, str], ...]
+    evidence: tuple[str, ...]
+    advice: str
+    url: str
+    at: float
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the channel answered; stored with the delivery."""
+
+    text: str
+    attrs: Mapping[str, str] = field(default_factory=dict)

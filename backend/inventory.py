@@ -1,0 +1,1 @@
+"""Nodes, devices, allocations: who ran where, and the Fleet that detectors see."""

@@ -1,0 +1,1 @@
+"""When things run: run_every(), and one step function per loop."""

@@ -1,0 +1,1 @@
+"""Settings to parts: the only file that names concrete classes."""

@@ -1,0 +1,1 @@
+"""Tick assembly: lateness, counters to rates, "not due" against "missing"."""

@@ -1,0 +1,1 @@
+"""One frozen dataclass per page: what its template may use, each field with its meaning."""

@@ -1,0 +1,56 @@
+"""Installs the programs that service tests need, in CI or where asked to; elsewhere says what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+#: program -> Debian package
+PROGRAMS = {
+    "prometheus": "prometheus",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "scontrol": "slurm-client",
+    "munged": "munge",
+    "chromium": "chromium",
+}
+EXTRA = ("slurm-wlm-basic-plugins", "fonts-dejavu-core")
+POSTGRES = Path("/usr/lib/postgresql")
+
+
+def missing() -> list[str]:
+    """Debian packages whose program is not on this machine."""
+    packages = [
+        p for program, p in PROGRAMS.items() if not (shutil.which(program) or Path("/usr/sbin", program).exists())
+    ]
+    if not any(POSTGRES.glob("*/bin/initdb")):
+        packages.append("postgresql")
+    if "slurmctld" in packages or "chromium" in packages:
+        packages += EXTRA
+    return packages
+
+
+def may_install() -> bool:
+    """Only where asked to (CI=true or WATCHKEEPER_TEST_INSTALL=1), as root, and never on a machine that runs Slurm."""
+    asked = os.environ.get("CI") == "true" or os.environ.get("WATCHKEEPER_TEST_INSTALL") == "1"
+    return asked and os.geteuid() == 0 and not Path("/etc/slurm").exists() and bool(shutil.which("apt-get"))
+
+
+def main() -> int:
+    wanted = missing()
+    if not wanted:
+        return 0
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *wanted]
+    if not may_install():
+        print(f"tests that need {', '.join(wanted)} will be skipped; to have them run: sudo {' '.join(command)}")
+        return 0
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-qq"], env=quiet, check=True, timeout=300)
+    return subprocess.run(command, env=quiet, check=False, timeout=900, stdout=subprocess.DEVNULL).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
