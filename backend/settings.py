@@ -86,6 +86,7 @@ class Policy(Section):
     max_out_min: int = Field(1, ge=0, description="This many nodes may be out whatever the share says.")
     cooldown_s: float = Field(3600.0, ge=0, description="No second action on a node within this time.")
     fresh_s: float = Field(60.0, gt=0, description="A node's state older than this refuses an action.")
+    lease_s: float = Field(60.0, gt=0, description="A claimed order whose process died is looked at again after this.")
 
 
 class Security(Section):

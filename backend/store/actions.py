@@ -1,0 +1,106 @@
+"""Exclusions, decisions and orders: every query about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlmodel import Session, col, or_, select
+
+from backend.model.actions import Decision, Exclusion, Order
+from backend.store.claims import claim
+
+#: Orders that may still change something.
+PENDING = ("waiting", "claimed", "sent")
+#: An order that ends like this never ran, so nothing that waits for it may run either.
+FAILED = ("refused", "failed", "cancelled", "uncertain")
+
+
+def live_exclusions(session: Session, cluster: str, now: datetime) -> Sequence[Exclusion]:
+    """Neither lifted nor expired, oldest first."""
+    query = select(Exclusion).where(
+        col(Exclusion.cluster) == cluster, col(Exclusion.lifted_at).is_(None), col(Exclusion.until) > now
+    )
+    return session.exec(query.order_by(col(Exclusion.id))).all()
+
+
+def exclusions_of(session: Session, incident_id: int) -> Sequence[Exclusion]:
+    """Not yet lifted exclusions that an incident made."""
+    query = select(Exclusion).where(col(Exclusion.incident_id) == incident_id, col(Exclusion.lifted_at).is_(None))
+    return session.exec(query).all()
+
+
+def latest_decision(session: Session, incident_id: int) -> Decision | None:
+    query = select(Decision).where(col(Decision.incident_id) == incident_id)
+    return session.exec(query.order_by(col(Decision.id).desc()).limit(1)).first()
+
+
+def proposed(session: Session, cluster: str) -> Sequence[Decision]:
+    """Decisions that wait for a person, oldest first."""
+    query = select(Decision).where(col(Decision.cluster) == cluster, col(Decision.state) == "proposed")
+    return session.exec(query.order_by(col(Decision.id))).all()
+
+
+def decisions(session: Session, cluster: str, states: Sequence[str], limit: int) -> Sequence[Decision]:
+    query = select(Decision).where(col(Decision.cluster) == cluster)
+    if states:
+        query = query.where(col(Decision.state).in_(states))
+    return session.exec(query.order_by(col(Decision.id).desc()).limit(limit)).all()
+
+
+def orders_of(session: Session, incident_id: int) -> Sequence[Order]:
+    query = select(Order).where(col(Order.incident_id) == incident_id)
+    return session.exec(query.order_by(col(Order.id))).all()
+
+
+def orders(session: Session, cluster: str, states: Sequence[str], limit: int) -> Sequence[Order]:
+    """Newest first; no states = all."""
+    query = select(Order).where(col(Order.cluster) == cluster)
+    if states:
+        query = query.where(col(Order.state).in_(states))
+    return session.exec(query.order_by(col(Order.id).desc()).limit(limit)).all()
+
+
+def orders_since(session: Session, cluster: str, since: datetime) -> Sequence[Order]:
+    """Orders that were sent since then: what cooldown and the ladder's memory look at."""
+    query = select(Order).where(col(Order.cluster) == cluster, col(Order.sent_at) >= since)
+    return session.exec(query.order_by(col(Order.id))).all()
+
+
+def order_by_key(session: Session, cluster: str, key: str) -> Order | None:
+    return session.exec(select(Order).where(col(Order.cluster) == cluster, col(Order.key) == key)).first()
+
+
+def due_orders(session: Session, cluster: str, now: datetime, limit: int = 20) -> Sequence[Order]:
+    """Waiting orders whose time has come, oldest first; the order they wait for is looked at by the caller."""
+    query = select(Order).where(
+        col(Order.cluster) == cluster, col(Order.state) == "waiting", col(Order.not_before) <= now
+    )
+    return session.exec(query.order_by(col(Order.id)).limit(limit)).all()
+
+
+def lost_orders(session: Session, cluster: str, now: datetime) -> Sequence[Order]:
+    """Claimed or sent orders whose lease ran out: their process died."""
+    query = select(Order).where(
+        col(Order.cluster) == cluster,
+        col(Order.state).in_(("claimed", "sent")),
+        or_(col(Order.lease_until).is_(None), col(Order.lease_until) <= now),
+    )
+    return session.exec(query.order_by(col(Order.id))).all()
+
+
+def claim_order(session: Session, order: Order, who: str, now: datetime, lease_s: float) -> bool:
+    """Waiting to claimed, for one claimant only."""
+    return claim(
+        session,
+        Order,
+        order.id,
+        {"state": "waiting"},
+        {
+            "state": "claimed",
+            "claimed_by": who,
+            "claimed_at": now,
+            "lease_until": now + timedelta(seconds=lease_s),
+            "attempts": order.attempts + 1,
+        },
+    )

@@ -1,0 +1,41 @@
+"""Findings and saved detector states: every query about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlmodel import Session, col, select
+
+from backend.model.events import DetectorState, Finding
+
+
+def active(session: Session, cluster: str) -> Sequence[Finding]:
+    """Findings that still hold, oldest first."""
+    query = select(Finding).where(col(Finding.cluster) == cluster, col(Finding.cleared_at).is_(None))
+    return session.exec(query.order_by(col(Finding.id))).all()
+
+
+def of_incident(session: Session, incident_id: int) -> Sequence[Finding]:
+    """All findings ever linked to an incident, oldest first."""
+    return session.exec(
+        select(Finding).where(col(Finding.incident_id) == incident_id).order_by(col(Finding.raised_at), col(Finding.id))
+    ).all()
+
+
+def states(session: Session, cluster: str) -> dict[str, DetectorState]:
+    rows = session.exec(select(DetectorState).where(col(DetectorState.cluster) == cluster)).all()
+    return {row.detector: row for row in rows}
+
+
+def save_state(
+    session: Session, cluster: str, detector: str, at: datetime, cursor: int, arrays: bytes, fleet: Mapping[str, Any]
+) -> None:
+    """Insert or replace the saved state of one detector."""
+    row = session.get(DetectorState, (cluster, detector))
+    if row is None:
+        row = DetectorState(cluster=cluster, detector=detector, at=at, cursor=cursor, arrays=arrays, fleet=dict(fleet))
+    else:
+        row.at, row.cursor, row.arrays, row.fleet = at, cursor, arrays, dict(fleet)
+    session.add(row)

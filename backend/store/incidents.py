@@ -1,0 +1,80 @@
+"""Incidents and their timelines: every query about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlmodel import Session, col, func, or_, select
+
+from backend.model.incidents import Entry, Incident
+
+LIVE = ("open", "acknowledged", "mitigated")
+
+
+def live(session: Session, cluster: str) -> Sequence[Incident]:
+    """Incidents that are not resolved, oldest first."""
+    query = select(Incident).where(col(Incident.cluster) == cluster, col(Incident.state).in_(LIVE))
+    return session.exec(query.order_by(col(Incident.id))).all()
+
+
+def foldable(session: Session, cluster: str, closed_after: datetime) -> Sequence[Incident]:
+    """Live incidents and those closed since ``closed_after``: where a late victim may still belong."""
+    recent = or_(col(Incident.state).in_(LIVE), col(Incident.closed_at) >= closed_after)
+    return session.exec(
+        select(Incident).where(col(Incident.cluster) == cluster, recent).order_by(col(Incident.id))
+    ).all()
+
+
+def undecided(session: Session, cluster: str) -> Sequence[Incident]:
+    """Live incidents whose newest revision no decision has looked at, oldest first."""
+    query = select(Incident).where(
+        col(Incident.cluster) == cluster,
+        col(Incident.state).in_(LIVE),
+        col(Incident.decided_revision) < col(Incident.revision),
+    )
+    return session.exec(query.order_by(col(Incident.id))).all()
+
+
+def by_id(session: Session, cluster: str, incident_id: int) -> Incident | None:
+    row = session.get(Incident, incident_id)
+    return row if row is not None and row.cluster == cluster else None
+
+
+def page(
+    session: Session, cluster: str, states: Sequence[str], limit: int, before: int | None = None
+) -> Sequence[Incident]:
+    """Newest first; ``before`` is the id to go on from; no states = all."""
+    query = select(Incident).where(col(Incident.cluster) == cluster)
+    if states:
+        query = query.where(col(Incident.state).in_(states))
+    if before is not None:
+        query = query.where(col(Incident.id) < before)
+    return session.exec(query.order_by(col(Incident.id).desc()).limit(limit)).all()
+
+
+def count_live(session: Session, cluster: str) -> int:
+    query = select(func.count()).select_from(Incident)
+    return session.exec(query.where(col(Incident.cluster) == cluster, col(Incident.state).in_(LIVE))).one()
+
+
+def tell(session: Session, incident: Incident, at: datetime, what: str, text: str, actor: str = "", **attrs: Any) -> None:
+    """One line on the incident's timeline."""
+    assert incident.id is not None
+    session.add(
+        Entry(cluster=incident.cluster, incident_id=incident.id, at=at, what=what, actor=actor, text=text, attrs=attrs)
+    )
+
+
+def timeline(session: Session, incident_id: int) -> Sequence[Entry]:
+    return session.exec(select(Entry).where(col(Entry.incident_id) == incident_id).order_by(col(Entry.id))).all()
+
+
+def entries_after(session: Session, entry_id: int, limit: int = 500) -> Sequence[Entry]:
+    """Entries of all clusters in order of writing: the feed of what changed."""
+    return session.exec(select(Entry).where(col(Entry.id) > entry_id).order_by(col(Entry.id)).limit(limit)).all()
+
+
+def newest_entry(session: Session) -> int:
+    return session.exec(select(func.coalesce(func.max(Entry.id), 0))).one()
