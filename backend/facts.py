@@ -315,7 +315,8 @@ class MessageFacts:
     """One thing to say about one incident on one channel, whole: no channel looks anything up.
 
     id: stable over resends (the Message-ID, the dedup key). ``thread`` is the same for all messages of an incident.
-    ``facts`` are label/value pairs in reading order.
+    ``facts`` are label/value pairs in reading order. ``subject`` is what the thread is called, the same in all its
+    messages; the outbox takes the headline of the first.
     """
 
     id: str
@@ -332,6 +333,7 @@ class MessageFacts:
     url: str
     at: float
     simulated: bool = False
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)
