@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlmodel import Field, Index, SQLModel, UniqueConstraint
 
-from backend.model.base import row_id, stored, when
+from backend.model.base import RowId, row_id, stored, when
 
 
 class Exclusion(SQLModel, table=True):
@@ -21,7 +21,7 @@ class Exclusion(SQLModel, table=True):
     origin: str
     reason: str
     kind: str = ""
-    incident_id: int | None = Field(default=None, index=True)
+    incident_id: int | None = Field(default=None, index=True, sa_type=RowId)
     evidence: list[dict[str, Any]] = stored(list)
     created_at: datetime = when()
     until: datetime = when()
@@ -39,7 +39,7 @@ class Decision(SQLModel, table=True):
     __table_args__ = (UniqueConstraint("cluster", "incident_id", "revision"),)
     id: int | None = row_id()
     cluster: str
-    incident_id: int = Field(index=True)
+    incident_id: int = Field(index=True, sa_type=RowId)
     revision: int
     at: datetime = when()
     mode: str
@@ -68,16 +68,16 @@ class Order(SQLModel, table=True):
     id: int | None = row_id()
     cluster: str
     key: str
-    decision_id: int = Field(index=True)
-    incident_id: int = Field(index=True)
+    decision_id: int = Field(index=True, sa_type=RowId)
+    incident_id: int = Field(index=True, sa_type=RowId)
     verb: str
     node: str = Field(default="", index=True)
     job: str = ""
     kind: str
     reason: str
     exclude: list[str] = stored(list)
-    after_id: int | None = None
-    undoes_id: int | None = None
+    after_id: int | None = Field(default=None, sa_type=RowId)
+    undoes_id: int | None = Field(default=None, sa_type=RowId)
     state: str = "waiting"
     created_at: datetime = when()
     not_before: datetime = when()

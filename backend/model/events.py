@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlmodel import Field, Index, LargeBinary, SQLModel, UniqueConstraint
 
-from backend.model.base import row_id, stored, when
+from backend.model.base import RowId, row_id, stored, when
 
 
 class Event(SQLModel, table=True):
@@ -56,7 +56,7 @@ class Finding(SQLModel, table=True):
     raised_at: datetime = when()
     emitted_at: datetime = when()
     cleared_at: datetime | None = when(default=None, index=True)
-    incident_id: int | None = Field(default=None, index=True)
+    incident_id: int | None = Field(default=None, index=True, sa_type=RowId)
     victim: bool = False
 
 
@@ -66,7 +66,7 @@ class DetectorState(SQLModel, table=True):
     cluster: str = Field(primary_key=True)
     detector: str = Field(primary_key=True)
     at: datetime = when()
-    cursor: int
+    cursor: int = Field(sa_type=RowId)
     fleet: dict[str, Any] = stored(dict)
     arrays: bytes = Field(sa_type=LargeBinary)
 
@@ -76,5 +76,5 @@ class Cursor(SQLModel, table=True):
 
     cluster: str = Field(primary_key=True)
     name: str = Field(primary_key=True)
-    position: int = 0
+    position: int = Field(default=0, sa_type=RowId)
     at: datetime | None = when(default=None)

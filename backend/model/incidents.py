@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlmodel import Field, Index, SQLModel
 
-from backend.model.base import row_id, stored, when
+from backend.model.base import RowId, row_id, stored, when
 
 
 class Incident(SQLModel, table=True):
@@ -54,7 +54,7 @@ class Entry(SQLModel, table=True):
 
     id: int | None = row_id()
     cluster: str
-    incident_id: int = Field(index=True)
+    incident_id: int = Field(index=True, sa_type=RowId)
     at: datetime = when()
     what: str
     actor: str = ""

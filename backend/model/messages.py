@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlmodel import Field, Index, SQLModel, UniqueConstraint
 
-from backend.model.base import row_id, stored, when
+from backend.model.base import RowId, row_id, stored, when
 
 
 class Message(SQLModel, table=True):
@@ -16,7 +16,7 @@ class Message(SQLModel, table=True):
     __table_args__ = (UniqueConstraint("cluster", "incident_id", "kind", "revision"),)
     id: int | None = row_id()
     cluster: str
-    incident_id: int = Field(index=True)
+    incident_id: int = Field(index=True, sa_type=RowId)
     kind: str
     revision: int
     created_at: datetime = when()
@@ -29,8 +29,8 @@ class Delivery(SQLModel, table=True):
     __table_args__ = (UniqueConstraint("message_id", "channel"), Index("ix_delivery_state", "state", "not_before"))
     id: int | None = row_id()
     cluster: str
-    message_id: int = Field(index=True)
-    incident_id: int = Field(index=True)
+    message_id: int = Field(index=True, sa_type=RowId)
+    incident_id: int = Field(index=True, sa_type=RowId)
     channel: str
     state: str = "waiting"
     not_before: datetime = when()

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlmodel import Field, SQLModel
 
-from backend.model.base import row_id, stored, when
+from backend.model.base import RowId, row_id, stored, when
 
 
 class User(SQLModel, table=True):
@@ -29,7 +29,7 @@ class Session(SQLModel, table=True):
 
     __tablename__ = "sessions"
     id_hash: str = Field(primary_key=True)
-    user_id: int = Field(index=True)
+    user_id: int = Field(index=True, sa_type=RowId)
     csrf: str
     created_at: datetime = when()
     expires_at: datetime = when()

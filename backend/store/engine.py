@@ -7,14 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 from sqlmodel import Session
 
 from backend.store.filesystem import MOUNTS, network_type
+
+if TYPE_CHECKING:
+    from alembic.config import Config as AlembicConfig
 
 Dialect = Literal["sqlite", "postgresql"]
 
@@ -24,6 +27,10 @@ BUSY_S = 30.0
 CONNECT_S = 5
 #: Every statement of ours is short; a longer one is a mistake or a blocked table.
 STATEMENT_S = 60
+#: Longest wait for another process that migrates, and for one step of ours.
+MIGRATE_S = 600
+#: Any fixed number of ours ("watchkee" in ASCII); two programs with the same one would only wait for each other.
+MIGRATE_LOCK = 0x77617463686B6565
 #: Ten steady connections and ten for a rush: four such processes fit PostgreSQL's default of 100.
 POOL = {"pool_size": 10, "max_overflow": 10, "pool_timeout": 30.0}
 POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
@@ -230,3 +237,44 @@ def _said(error: DBAPIError, url: URL) -> str:
     """The first line of what the driver said, without the password."""
     lines = [line for line in str(error.orig).splitlines() if line.strip()] or [type(error.orig).__name__]
     return lines[0].replace(str(url.password), "***") if url.password else lines[0]
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def migrate(store: Store) -> None:
+    """Bring the tables to this version, in one transaction.
+
+    Processes that start together queue: on PostgreSQL at an advisory lock, on SQLite at BEGIN IMMEDIATE. Raises
+    StoreError where the database is of a later version, or stays locked.
+    """
+    from alembic import command
+    from alembic.util import CommandError
+
+    try:
+        with store.engine.begin() as connection:
+            if store.dialect == "postgresql":
+                connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{MIGRATE_S}s'")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATE_LOCK})")
+            command.upgrade(alembic_config(connection), "head")
+    except CommandError as error:
+        raise StoreError(
+            f"the tables of {store.where} are not of this version: {error}", "Run the version that last used them."
+        ) from error
+    except OperationalError as error:
+        raise StoreError(
+            f"the tables of {store.where} cannot be brought up to date: {_said(error, store.engine.url)}",
+            "Stop other Watchkeeper processes on it and start again; nothing was changed.",
+        ) from error
+
+
+def alembic_config(connection: Connection) -> AlembicConfig:
+    """Alembic on this connection, with the scripts of the wheel (backend/migrations) or of the repository."""
+    from alembic.config import Config
+
+    packaged = Path(__file__).resolve().parent.parent / "migrations"
+    scripts = packaged if packaged.is_dir() else packaged.parent.parent / "alembic"
+    config = Config()
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config

@@ -1,0 +1,285 @@
+"""The first tables: the cluster, events, incidents, actions, messages, people, the system."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+KINDS: dict[str, sa.types.TypeEngine[Any]] = {
+    "big": sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+    "bytes": sa.LargeBinary(),
+    "count": sa.Integer(),
+    "flag": sa.Boolean(),
+    "float": sa.Float(),
+    "json": sa.JSON(),
+    "text": sa.String(),
+    "time": sa.DateTime(timezone=True),
+}
+TABLES = """
+    exclusion decision orders cluster node device attempt allocation event finding detectorstate cursor
+    incident entry message delivery users sessions tokens audit beat secret
+"""
+
+
+def upgrade() -> None:
+    _actions()
+    _cluster()
+    _events()
+    _incidents()
+    _messages()
+    _people()
+    _system()
+
+
+def downgrade() -> None:
+    for name in reversed(TABLES.split()):
+        op.drop_table(name)
+
+
+def _table(name: str, columns: str, key: str, unique: str = "") -> None:
+    """columns: words of name:kind, with a question mark where it may be NULL. key and unique: words.
+
+    AUTOINCREMENT on SQLite: without it the id of a deleted last row is given again, and a cursor would pass it by.
+    """
+    rules: list[sa.Constraint] = [sa.PrimaryKeyConstraint(*key.split())]
+    if unique:
+        rules.append(sa.UniqueConstraint(*unique.split()))
+    op.create_table(name, *(_column(word) for word in columns.split()), *rules, sqlite_autoincrement=key == "id")
+
+
+def _column(word: str) -> sa.Column[Any]:
+    name, kind = word.split(":")
+    return sa.Column(name, KINDS[kind.removesuffix("?")], nullable=kind.endswith("?"))
+
+
+def _actions() -> None:
+    _table(
+        "exclusion",
+        """
+        id:big cluster:text node:text owner:text origin:text reason:text kind:text incident_id:big? evidence:json
+        created_at:time until:time lifted_at:time? lifted_by:text lift_reason:text
+    """,
+        key="id",
+    )
+    op.create_index("ix_exclusion_incident_id", "exclusion", ["incident_id"])
+    op.create_index("ix_exclusion_live", "exclusion", ["cluster", "node", "lifted_at"])
+    _table(
+        "decision",
+        """
+        id:big cluster:text incident_id:big revision:count at:time mode:text state:text sentence:text
+        recommended:text plan:json advice:json blast:json guards:json dark:json decided_by:text decided_at:time?
+        note:text
+    """,
+        key="id",
+        unique="cluster incident_id revision",
+    )
+    op.create_index("ix_decision_incident_id", "decision", ["incident_id"])
+    _table(
+        "orders",
+        """
+        id:big cluster:text key:text decision_id:big incident_id:big verb:text node:text job:text kind:text
+        reason:text exclude:json after_id:big? undoes_id:big? state:text created_at:time not_before:time
+        claimed_by:text claimed_at:time? lease_until:time? sent_at:time? ended_at:time? attempts:count
+        witness:json guards:json outcome:text error:text
+    """,
+        key="id",
+        unique="cluster key",
+    )
+    op.create_index("ix_orders_decision_id", "orders", ["decision_id"])
+    op.create_index("ix_orders_incident_id", "orders", ["incident_id"])
+    op.create_index("ix_orders_node", "orders", ["node"])
+    op.create_index("ix_orders_state", "orders", ["cluster", "state", "not_before"])
+
+
+def _cluster() -> None:
+    _table(
+        "cluster",
+        """
+        name:text simulated:flag kill_switch:flag kill_switch_by:text kill_switch_at:time?
+    """,
+        key="name",
+    )
+    _table(
+        "node",
+        """
+        cluster:text name:text rack:text switch:text model:text expected_gpus:count state:text flags:json
+        reason:text reason_owner:text boot_at:time? state_at:time? first_seen:time last_seen:time retired_at:time?
+    """,
+        key="cluster name",
+    )
+    _table(
+        "device",
+        """
+        cluster:text id:text kind:text node:text index:text pci:text model:text first_seen:time last_seen:time
+        retired_at:time?
+    """,
+        key="cluster id",
+    )
+    op.create_index("ix_device_node", "device", ["node"])
+    _table(
+        "attempt",
+        """
+        cluster:text job:text restart:count run:text user:text state:text submit:time? eligible:time? start:time?
+        end:time? gpus_per_node:count excluded:json attrs:json
+    """,
+        key="cluster job restart",
+    )
+    op.create_index("ix_attempt_run", "attempt", ["run"])
+    op.create_index("ix_attempt_state", "attempt", ["state"])
+    _table(
+        "allocation",
+        """
+        id:big cluster:text job:text restart:count node:text start:time end:time?
+    """,
+        key="id",
+    )
+    op.create_index("ix_allocation_job", "allocation", ["job"])
+    op.create_index("ix_allocation_node", "allocation", ["cluster", "node", "start"])
+
+
+def _events() -> None:
+    _table(
+        "event",
+        """
+        id:big cluster:text at:time received_at:time namespace:text code:text node:text entity_kind:text
+        entity_id:text entity_name:text job:text text:text source:text late:flag dedupe:text attrs:json
+    """,
+        key="id",
+        unique="cluster dedupe",
+    )
+    op.create_index("ix_event_node_at", "event", ["cluster", "node", "at"])
+    _table(
+        "finding",
+        """
+        id:big cluster:text key:text detector:text kind:text entity_kind:text entity_id:text entity_name:text
+        node:text severity:text score:float since:time reason:text evidence:json raised_at:time emitted_at:time
+        cleared_at:time? incident_id:big? victim:flag
+    """,
+        key="id",
+    )
+    op.create_index("ix_finding_cleared_at", "finding", ["cleared_at"])
+    op.create_index("ix_finding_incident_id", "finding", ["incident_id"])
+    op.create_index("ix_finding_key", "finding", ["cluster", "key", "raised_at"])
+    _table(
+        "detectorstate",
+        """
+        cluster:text detector:text at:time cursor:big fleet:json arrays:bytes
+    """,
+        key="cluster detector",
+    )
+    _table(
+        "cursor",
+        """
+        cluster:text name:text position:big at:time?
+    """,
+        key="cluster name",
+    )
+
+
+def _incidents() -> None:
+    _table(
+        "incident",
+        """
+        id:big cluster:text kind:text severity:text state:text headline:text entity_kind:text entity_id:text
+        entity_name:text node:text job:text run:text opened_at:time changed_at:time last_asserted_at:time
+        clear_s:float blind:flag closed_at:time? acknowledged_by:text acknowledged_at:time? mitigated_at:time?
+        close_note:text revision:count decided_revision:count told_revision:count hypotheses:json entities:json
+        victims:json dark:json
+    """,
+        key="id",
+    )
+    op.create_index("ix_incident_state", "incident", ["cluster", "state", "opened_at"])
+    _table(
+        "entry",
+        """
+        id:big cluster:text incident_id:big at:time what:text actor:text text:text attrs:json
+    """,
+        key="id",
+    )
+    op.create_index("ix_entry_incident_id", "entry", ["incident_id"])
+
+
+def _messages() -> None:
+    _table(
+        "message",
+        """
+        id:big cluster:text incident_id:big kind:text revision:count created_at:time body:json
+    """,
+        key="id",
+        unique="cluster incident_id kind revision",
+    )
+    op.create_index("ix_message_incident_id", "message", ["incident_id"])
+    _table(
+        "delivery",
+        """
+        id:big cluster:text message_id:big incident_id:big channel:text state:text not_before:time claimed_by:text
+        lease_until:time? attempts:count sent_at:time? receipt:json error:text
+    """,
+        key="id",
+        unique="message_id channel",
+    )
+    op.create_index("ix_delivery_incident_id", "delivery", ["incident_id"])
+    op.create_index("ix_delivery_message_id", "delivery", ["message_id"])
+    op.create_index("ix_delivery_state", "delivery", ["state", "not_before"])
+
+
+def _people() -> None:
+    _table(
+        "users",
+        """
+        id:big name:text role:text password_hash:text created_at:time disabled_at:time? failures:count
+        locked_until:time?
+    """,
+        key="id",
+    )
+    op.create_index("ix_users_name", "users", ["name"], unique=True)
+    _table(
+        "sessions",
+        """
+        id_hash:text user_id:big csrf:text created_at:time expires_at:time last_used_at:time
+    """,
+        key="id_hash",
+    )
+    op.create_index("ix_sessions_user_id", "sessions", ["user_id"])
+    _table(
+        "tokens",
+        """
+        id:big name:text scope:text token_hash:text created_at:time expires_at:time? last_used_at:time?
+        revoked_at:time?
+    """,
+        key="id",
+    )
+    op.create_index("ix_tokens_token_hash", "tokens", ["token_hash"], unique=True)
+    _table(
+        "audit",
+        """
+        id:big at:time actor:text action:text target:text details:json previous:text hash:text
+    """,
+        key="id",
+    )
+
+
+def _system() -> None:
+    _table(
+        "beat",
+        """
+        cluster:text kind:text name:text at:time ok_at:time? failing_since:time? every_s:float took_s:float
+        errors:count error:text counts:json
+    """,
+        key="cluster kind name",
+    )
+    _table(
+        "secret",
+        """
+        name:text value:text created_at:time
+    """,
+        key="name",
+    )
