@@ -1,1 +1,201 @@
-"""The life of one tick, in order: read this file and you have seen the product."""
+"""The life of one tick, in order: read this file and you have seen the product.
+
+accepted input -> event tick or telemetry tick -> detectors judge -> fuse -> correlate -> incidents, saved with the event
+cursor in one transaction. What is then done about an incident stands in ``orders``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlmodel import Session
+
+from backend.clock import unix, utc
+from backend.facts import Batch, RawEvent
+from backend.incidents import lifecycle
+from backend.incidents.correlate import correlate
+from backend.incidents.record import Delta, frozen_keys, record
+from backend.model.events import Event as EventRow
+from backend.store import events, incidents, system
+from backend.watch import Watch
+from detectors.fuse import Suspicion, fuse
+from detectors.model import BoolArray, Entity, Event, Finding, Fleet, Judged, Tick
+
+#: Events judged in one tick at most: a storm makes a few large ticks, not thousands of small ones.
+EVENTS_A_TICK = 500
+#: An event this much older than its arrival opens nothing by itself: old kernel lines get replayed (contracts.md).
+LATE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a 2xx promises: events and records are committed, samples are in the ring."""
+
+    events: int = 0
+    duplicates: int = 0
+    records: int = 0
+    samples: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+def accept(watch: Watch, batch: Batch) -> Accepted:
+    """Take one batch in: identity resolved, events and records committed, samples in the ring, the loop woken."""
+    now = watch.clock.now()
+    with watch.lock:
+        with watch.store.write() as session:
+            watch.inventory.absorb(session, batch, now)
+            rows = [event_row(watch, raw, batch.source) for raw in batch.events]
+            taken, duplicates = events.append_events(session, watch.cluster, rows)
+        watch.ring.accept(batch, watch.inventory.slot, unix(now))
+    if taken:
+        watch.wake.set()
+    samples = sum(len(series.times) for series in batch.series)
+    return Accepted(taken, duplicates, len(batch.nodes) + len(batch.attempts), samples, batch.dropped)
+
+
+def event_row(watch: Watch, raw: RawEvent, source: str) -> EventRow:
+    """A raw event with its identity resolved as far as it is known now."""
+    now = watch.clock.now()
+    entity = watch.inventory.entity(raw.host, raw.pci, raw.job)
+    attrs = dict(raw.attrs) | ({"pci": raw.pci} if raw.pci else {})
+    return EventRow(
+        cluster=watch.cluster,
+        at=utc(raw.at),
+        received_at=now,
+        namespace=raw.namespace,
+        code=raw.code,
+        node=raw.host,
+        entity_kind=entity.kind,
+        entity_id=entity.id,
+        entity_name=str(entity),
+        job=raw.job or watch.inventory.fleet.job_of(entity),
+        text=raw.text,
+        source=source,
+        late=unix(now) - raw.at > LATE_S,
+        dedupe=raw.dedupe,
+        attrs=attrs,
+    )
+
+
+def observe(watch: Watch) -> bool:
+    """One turn of the observe loop: the events that came, then the telemetry ticks that are due."""
+    if watch.stale:
+        watch.load()
+    worked = take_events(watch)
+    with watch.lock:
+        due = list(watch.ring.due(unix(watch.clock.now())))
+    for tick in due:
+        step(watch, tick, watch.cursor, telemetry=True)
+    return worked or bool(due)
+
+
+def take_events(watch: Watch) -> bool:
+    """Make one event-only tick of what was accepted since the cursor. False when there was nothing."""
+    with watch.store.read() as session:
+        rows = events.events_after(session, watch.cluster, watch.cursor, EVENTS_A_TICK)
+        found = [(row.id or 0, event_of(watch, row)) for row in rows]
+    if not found:
+        return False
+    newest = max(event.at for _, event in found)
+    tick = Tick(at=max(newest, watch.last_at), events=tuple(event for _, event in found))
+    step(watch, tick, found[-1][0], telemetry=False)
+    return True
+
+
+def event_of(watch: Watch, row: EventRow) -> Event:
+    """A stored event as detectors see it; a PCI address that was unknown at arrival is looked up once more."""
+    entity = Entity(row.cluster, row.entity_kind, row.entity_id, row.entity_name, row.node)
+    pci = str(row.attrs.get("pci", ""))
+    if pci and row.entity_kind == "node":
+        entity = watch.inventory.entity(row.node, pci, "")
+    attrs = {key: str(value) for key, value in row.attrs.items()}
+    return Event(unix(row.at), entity, row.namespace, row.code, row.text, row.id or 0, row.late, attrs)
+
+
+def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
+    """Judge one tick and commit all that follows from it, with the event cursor. A failed commit is taken up again
+    from the store, so that no event is judged twice and none is left out."""
+    fleet = watch.follow_fleet()
+    watch.stale = True
+    judged, broken = judge(watch, tick, fleet)
+    findings = [finding for verdict in judged.values() for finding in verdict.findings]
+    suspicions = fuse(findings, fleet, watch.catalogue)
+    watch.cursor, watch.last_at = cursor, max(tick.at, watch.last_at)
+    with watch.store.write() as session:
+        delta = conclude(session, watch, tick, fleet, judged, findings, suspicions, telemetry=telemetry)
+        report(session, watch, judged, broken)
+        if not telemetry or not delta.empty or tick.at - watch.saved_at >= watch.rules.save_every_s:
+            watch.save(session, utc(tick.at))
+            watch.saved_at = tick.at
+    if watch.fleet is not None:
+        watch.saved_epoch = watch.fleet.epoch if watch.saved_at == tick.at else watch.saved_epoch
+    watch.stale = False
+    watch.changes.nudge()
+    return delta
+
+
+def judge(watch: Watch, tick: Tick, fleet: Fleet) -> tuple[dict[str, Judged], dict[str, str]]:
+    """Every detector's word on one tick. One that raises costs its own findings of this tick, and is shown."""
+    judged: dict[str, Judged] = {}
+    broken: dict[str, str] = {}
+    for detector in watch.detectors:
+        try:
+            judged[detector.name] = detector.step(watch.states[detector.name], tick, fleet)
+        except Exception as error:  # noqa: BLE001 - bulkhead: one detector never costs the others
+            broken[detector.name] = f"{type(error).__name__}: {error}"
+    return judged, broken
+
+
+def conclude(
+    session: Session,
+    watch: Watch,
+    tick: Tick,
+    fleet: Fleet,
+    judged: Mapping[str, Judged],
+    findings: Sequence[Finding],
+    suspicions: Sequence[Suspicion],
+    *,
+    telemetry: bool,
+) -> Delta:
+    """Findings, incidents and the time they have been clear, written in the caller's transaction."""
+    at = utc(tick.at)
+    frozen = frozen_keys(watch.ledger, judged, fleet, {f.key for f in findings})
+    delta = record(session, watch.ledger, findings, frozen, at, watch.clock.now())
+    linked = lifecycle.keys_by_incident(watch.ledger)
+    rows = incidents.foldable(session, watch.cluster, utc(tick.at - watch.rules.fold_s))
+    facts = [lifecycle.facts_of(row, linked.get(row.id or 0, ())) for row in rows]
+    folds = correlate(suspicions, facts, tick.at, watch.rules.fold_s)
+    lifecycle.apply(session, folds, watch.ledger, fleet, at, watch.dark)
+    elapsed_s = _elapsed_s(watch, tick) if telemetry else 0.0
+    live = incidents.live(session, watch.cluster)
+    lifecycle.watch_clear(session, live, watch.ledger, frozen, blind_rows(judged), fleet, elapsed_s, at)
+    return delta
+
+
+def _elapsed_s(watch: Watch, tick: Tick) -> float:
+    """Telemetry time since the last telemetry tick; a gap counts as one interval, for nobody looked in it."""
+    before, watch.last_telemetry_at = watch.last_telemetry_at, tick.at
+    gap = tick.at - before if before is not None else 0.0
+    return min(max(gap, 0.0), watch.ring.interval_s)
+
+
+def blind_rows(judged: Mapping[str, Judged]) -> dict[str, BoolArray]:
+    """Rows that at least one detector could not judge."""
+    union: dict[str, BoolArray] = {}
+    for verdict in judged.values():
+        for axis, mask in verdict.blind.items():
+            union[axis] = union[axis] | mask if axis in union and len(union[axis]) == len(mask) else mask.copy()
+    return union
+
+
+def report(session: Session, watch: Watch, judged: Mapping[str, Judged], broken: Mapping[str, str]) -> None:
+    """One beat per detector: what it could not do shows on System."""
+    now = watch.clock.now()
+    for name, error in broken.items():
+        system.beat_failed(session, watch.cluster, "detector", name, now, error)
+    for name in judged:
+        if name in watch.broken:
+            system.beat_ok(session, watch.cluster, "detector", name, now, 0.0, {})
+    watch.broken = frozenset(broken)
+

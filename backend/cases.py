@@ -1,0 +1,67 @@
+"""Everything one decision may depend on, read from the store at this moment: the Case that the guards judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlmodel import Session
+
+from backend.clock import unix
+from backend.facts import AttemptFacts, Case, NodeFacts, PastOrder, PlannedStep, Rung, Verb
+from backend.incidents import lifecycle
+from backend.model.actions import Decision, Order
+from backend.model.incidents import Incident
+from backend.store import actions, system
+from backend.store import cluster as cluster_rows
+from backend.watch import Watch
+
+#: How far back cooldown and the ladder's memory look.
+MEMORY = timedelta(hours=24)
+
+
+def case_of(
+    session: Session,
+    watch: Watch,
+    incident: Incident,
+    *,
+    node: NodeFacts | None = None,
+    but_decision: int | None = None,
+) -> Case:
+    """``node`` replaces the stored state by one just read; ``but_decision`` leaves its own orders out of the past."""
+    now = watch.clock.now()
+    fleet = cluster_rows.node_facts(session, watch.cluster)
+    if node is not None:
+        fleet = [node if known.name == node.name else known for known in fleet]
+    at = next((known for known in fleet if known.name == incident.node), None)
+    past = actions.orders_since(session, watch.cluster, now - MEMORY)
+    return Case(
+        now=unix(now),
+        mode=watch.rules.mode,
+        incident=lifecycle.facts_of(incident),
+        node=at,
+        fleet=tuple(fleet),
+        jobs=jobs_on(cluster_rows.running(session, watch.cluster), incident.node),
+        past=tuple(past_of(o) for o in past if o.decision_id != but_decision),
+        can=watch.backend.can if watch.backend is not None else frozenset(),
+        kill_switch=system.kill_switch(session, watch.cluster),
+        excluded=frozenset(row.node for row in actions.live_exclusions(session, watch.cluster, now)),
+        dark=watch.dark,
+    )
+
+
+def jobs_on(running: Sequence[AttemptFacts], node: str) -> tuple[AttemptFacts, ...]:
+    return tuple(attempt for attempt in running if node and node in attempt.nodes)
+
+
+def past_of(order: Order) -> PastOrder:
+    at = order.sent_at or order.created_at
+    return PastOrder(Verb(order.verb), order.node, order.kind, unix(at), order.state)
+
+
+def plan_of(decision: Decision) -> tuple[PlannedStep, ...]:
+    """The stored plan of a decision."""
+    return tuple(
+        PlannedStep(Rung(s["rung"]), Verb(s["verb"]) if s["verb"] else None, s["node"], s["job"], s["text"])
+        for s in decision.plan
+    )

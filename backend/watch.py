@@ -1,0 +1,166 @@
+"""One watched cluster: its inventory, ring, detector states and open levels, and how they are saved and restored."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from sqlmodel import Session
+
+from backend.act.base import ClusterBackend
+from backend.changes import Changes
+from backend.clock import Clock
+from backend.decide.guards import Limits
+from backend.facts import Mode
+from backend.incidents.record import Held, held_of
+from backend.inventory import Inventory
+from backend.ring import Ring
+from backend.store import findings as finding_rows
+from backend.store import system
+from backend.store.engine import Store
+from detectors.catalogue import Catalogue
+from detectors.detector import Arrays, Detector, arrays_of, state_from
+from detectors.model import Axis, Fleet, Severity
+
+#: Name of the cursor over the event log, and of the saved-state row that holds the ids behind the slots.
+EVENTS = "events"
+SLOTS = "(slots)"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The numbers of one cluster's watch, from the settings. Times in seconds."""
+
+    mode: Mode
+    hold_s: float
+    fold_s: float
+    exclude_s: float
+    lease_s: float
+    notify_from: Severity
+    limits: Limits
+    channels: tuple[str, ...] = ()
+    url: str = ""
+    simulated: bool = False
+    save_every_s: float = 60.0
+
+
+@dataclass
+class Watch:
+    """Everything one cluster's watch needs, handed down by the registry. Mutable parts belong to the observe loop;
+    ``lock`` guards inventory and ring between it and the ingest routes."""
+
+    cluster: str
+    rules: Rules
+    clock: Clock
+    store: Store
+    catalogue: Catalogue
+    changes: Changes
+    inventory: Inventory
+    ring: Ring
+    detectors: tuple[Detector[Any], ...]
+    backend: ClusterBackend | None = None
+    who: str = "watchkeeper"
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    wake: threading.Event = field(default_factory=threading.Event)
+    # --- what the observe loop remembers
+    fleet: Fleet | None = None
+    states: dict[str, Any] = field(default_factory=dict)
+    ledger: dict[str, Held] = field(default_factory=dict)
+    cursor: int = 0
+    last_at: float = 0.0
+    last_telemetry_at: float | None = None
+    saved_at: float = 0.0
+    saved_epoch: int = -1
+    dark: tuple[str, ...] = ()
+    broken: frozenset[str] = frozenset()
+    stale: bool = True
+
+    def load(self) -> None:
+        """Take up where the last commit left off: inventory, event cursor, open levels, detector states."""
+        with self.lock, self.store.read() as session:
+            self.inventory.load(session)
+            self.cursor = system.cursor(session, self.cluster, EVENTS)
+            self.ledger = {row.key: held_of(row) for row in finding_rows.active(session, self.cluster)}
+            self._restore(session, self.inventory.fleet)
+        self.stale = False
+
+    def _restore(self, session: Session, fleet: Fleet) -> None:
+        rows = finding_rows.states(session, self.cluster)
+        before = fleet_of(self.cluster, rows[SLOTS].fleet) if SLOTS in rows else None
+        self.fleet, self.saved_epoch, self.states = fleet, -1, {}
+        self.last_at = max((row.at.timestamp() for row in rows.values()), default=0.0)
+        for detector in self.detectors:
+            fresh = detector.start(fleet)
+            row = rows.get(detector.name)
+            if row is not None and before is not None:
+                saved = state_from(detector.start(before), unpack(row.arrays))
+                fresh = detector.move(saved, before, fleet)
+            self.states[detector.name] = fresh
+
+    def follow_fleet(self) -> Fleet:
+        """The fleet of now; detector states move along when rows came or went."""
+        with self.lock:
+            new, renamed = self.inventory.fleet, self.inventory.take_renamed()
+        old = self.fleet
+        if old is not None and new.epoch != old.epoch:
+            before = rename(old, renamed)
+            for detector in self.detectors:
+                self.states[detector.name] = detector.move(self.states[detector.name], before, new)
+            with self.lock:
+                self.ring.move(before, new)
+        self.fleet = new
+        return new
+
+    def save(self, session: Session, at: datetime) -> None:
+        """Detector states and the event cursor they belong to, in the caller's transaction."""
+        assert self.fleet is not None
+        if self.saved_epoch != self.fleet.epoch:
+            finding_rows.save_state(session, self.cluster, SLOTS, at, self.cursor, b"", slots_of(self.fleet))
+        for detector in self.detectors:
+            arrays = pack(arrays_of(self.states[detector.name]))
+            finding_rows.save_state(session, self.cluster, detector.name, at, self.cursor, arrays, {})
+        system.set_cursor(session, self.cluster, EVENTS, self.cursor, at)
+
+
+def pack(arrays: Arrays) -> bytes:
+    """Arrays as one npz; no objects, so never a pickle."""
+    out = io.BytesIO()
+    np.savez_compressed(out, **{name: np.asarray(array) for name, array in arrays.items()}, allow_pickle=False)
+    return out.getvalue()
+
+
+def unpack(blob: bytes) -> Arrays:
+    with np.load(io.BytesIO(blob), allow_pickle=False) as saved:
+        return {name: saved[name] for name in saved.files}
+
+
+def slots_of(fleet: Fleet) -> dict[str, Any]:
+    """The ids behind the slots: what ``move`` needs to follow rows over a restart."""
+    return {"epoch": fleet.epoch, "ids": {kind: list(axis.ids) for kind, axis in fleet.axes.items()}}
+
+
+def fleet_of(cluster: str, saved: Mapping[str, Any]) -> Fleet:
+    """A Fleet that knows only ids: enough to be the ``old`` side of a move."""
+    axes = {kind: _bare_axis(kind, tuple(ids)) for kind, ids in saved["ids"].items()}
+    slots = {(kind, id_): slot for kind, axis in axes.items() for slot, id_ in enumerate(axis.ids)}
+    return Fleet(cluster, int(saved["epoch"]), axes, (), (), (), (), (), slots)
+
+
+def rename(fleet: Fleet, renamed: Mapping[str, str]) -> Fleet:
+    """The same fleet with devices under their better ids (a PCI address that turned out to be a UUID)."""
+    if not renamed:
+        return fleet
+    ids = {kind: [renamed.get(id_, id_) for id_ in axis.ids] for kind, axis in fleet.axes.items()}
+    return fleet_of(fleet.cluster, {"epoch": fleet.epoch, "ids": ids})
+
+
+def _bare_axis(kind: str, ids: tuple[str, ...]) -> Axis:
+    none = np.full(len(ids), -1, np.int32)
+    empty = np.zeros(0, np.int32)
+    live = np.ones(len(ids), np.bool_)
+    return Axis(kind, ids, ids, live, none, none, none, none, none, empty, np.zeros(1, np.int32))

@@ -1,0 +1,182 @@
+"""What people may change. Each write checks the right, changes the rows, and leaves a timeline line and an audit row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from sqlmodel import Session
+
+from backend import orders
+from backend.auth import Person, allows
+from backend.facts import Verb
+from backend.model.actions import Decision, Exclusion, Order
+from backend.model.incidents import Incident
+from backend.orders import Conflict
+from backend.store import actions, incidents, people, system
+from backend.store.claims import claim
+from backend.watch import Watch
+
+#: Longest note that is kept; a longer one is refused, never cut.
+NOTE_MAX = 4000
+
+
+class Missing(Exception):
+    """No such row in this cluster."""
+
+
+class Forbidden(Exception):
+    """The person's role does not carry this right; says which one does."""
+
+
+class Invalid(Exception):
+    """The request makes no sense as it stands; says what and how to mend it."""
+
+
+@contextmanager
+def _writing(watch: Watch, person: Person, role: str, action: str, target: str) -> Iterator[Session]:
+    """One transaction by one person: right checked first, audited with the change, pages told after the commit."""
+    if not allows(person, role):
+        raise Forbidden(f"Your role is {person.role}; {action} needs {role}.")
+    with watch.store.write() as session:
+        yield session
+        people.audit(session, watch.clock.now(), person.name, action, target, {"cluster": watch.cluster})
+    watch.changes.nudge()
+
+
+def _incident(session: Session, watch: Watch, incident_id: int) -> Incident:
+    row = incidents.by_id(session, watch.cluster, incident_id)
+    if row is None:
+        raise Missing(f"No incident {incident_id} in cluster {watch.cluster}.")
+    return row
+
+
+def acknowledge(watch: Watch, incident_id: int, person: Person) -> Incident:
+    """Somebody has it. Acknowledging twice is no error and changes nothing."""
+    with _writing(watch, person, "operator", "acknowledge", f"incident {incident_id}") as session:
+        row = _incident(session, watch, incident_id)
+        if row.state == "resolved":
+            raise Conflict(f"Incident {incident_id} is already resolved.")
+        if not row.acknowledged_by:
+            now = watch.clock.now()
+            row.acknowledged_by, row.acknowledged_at, row.changed_at = person.name, now, now
+            row.state = "acknowledged" if row.state == "open" else row.state
+            session.add(row)
+            incidents.tell(session, row, now, "acknowledged", f"{person.name} has it.", person.name)
+        return row
+
+
+def add_note(watch: Watch, incident_id: int, person: Person, text: str) -> None:
+    """A person's words on the timeline."""
+    said = text.strip()
+    if not said or len(said) > NOTE_MAX:
+        raise Invalid(f"A note has 1 to {NOTE_MAX:,} characters; this one has {len(said):,}.")
+    with _writing(watch, person, "operator", "note", f"incident {incident_id}") as session:
+        row = _incident(session, watch, incident_id)
+        incidents.tell(session, row, watch.clock.now(), "note", said, person.name)
+
+
+def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:
+    """A person says it is mended: what we drained is given back, then the incident closes.
+
+    Giving a node back undoes an approved drain, so it needs an approver where a drain stands.
+    """
+    with _writing(watch, person, "operator", "resolve", f"incident {incident_id}") as session:
+        row = _incident(session, watch, incident_id)
+        if row.state == "resolved":
+            raise Conflict(f"Incident {incident_id} is already resolved.")
+        drained = any(o.verb == Verb.DRAIN and o.state == "done" for o in actions.orders_of(session, incident_id))
+        if drained and not allows(person, "approver"):
+            raise Forbidden(f"{row.node} is drained for this incident; giving it back needs an approver.")
+        orders.give_back(session, watch, row, person.name)
+        if row.state != "resolved":
+            row.clear_s, row.blind = max(row.clear_s, watch.rules.hold_s), False
+            session.add(row)
+            text = f"{person.name} resolved it; it closes once its node is back."
+            incidents.tell(session, row, watch.clock.now(), "resolving", text, person.name)
+        return row
+
+
+def _decision(session: Session, watch: Watch, decision_id: int) -> Decision:
+    row = session.get(Decision, decision_id)
+    if row is None or row.cluster != watch.cluster:
+        raise Missing(f"No decision {decision_id} in cluster {watch.cluster}.")
+    return row
+
+
+def approve(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:
+    """Raises Refused with every guard's verdict where one says no; nothing has happened then."""
+    with _writing(watch, person, "approver", "approve", f"decision {decision_id}") as session:
+        return orders.approve(session, watch, _decision(session, watch, decision_id), person.name, note)
+
+
+def reject(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:
+    """The plan will not be carried out; a later revision of the incident may propose anew."""
+    with _writing(watch, person, "approver", "reject", f"decision {decision_id}") as session:
+        row = _decision(session, watch, decision_id)
+        now = watch.clock.now()
+        change = {"state": "rejected", "decided_by": person.name, "decided_at": now, "note": note}
+        if not claim(session, Decision, decision_id, {"state": "proposed"}, change):
+            raise Conflict(f"Decision {decision_id} is {row.state}; it no longer waits for anybody.")
+        incident = session.get_one(Incident, row.incident_id)
+        said = f"{person.name} rejected: {row.sentence}" + (f" {note}" if note else "")
+        incidents.tell(session, incident, now, "rejected", said, person.name)
+        return row
+
+
+def cancel(watch: Watch, order_id: int, person: Person) -> Order:
+    """Withdraw an order that nobody has claimed yet."""
+    with _writing(watch, person, "approver", "cancel", f"order {order_id}") as session:
+        row = session.get(Order, order_id)
+        if row is None or row.cluster != watch.cluster:
+            raise Missing(f"No order {order_id} in cluster {watch.cluster}.")
+        change = {"state": "cancelled", "ended_at": watch.clock.now(), "error": f"{person.name} cancelled it."}
+        if not claim(session, Order, order_id, {"state": "waiting"}, change):
+            raise Conflict(f"Order {order_id} is {row.state}; only a waiting one can be cancelled.")
+        incident = session.get_one(Incident, row.incident_id)
+        said = f"{person.name} cancelled order {order_id}."
+        incidents.tell(session, incident, watch.clock.now(), "order_cancelled", said, person.name)
+        return row
+
+
+def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetime) -> Exclusion:
+    """Keep new work from a node, by a person: binding at once. The cluster itself is not touched."""
+    now = watch.clock.now()
+    if until <= now:
+        raise Invalid("The end of an exclusion lies in the past; give a later `until`.")
+    if not reason.strip():
+        raise Invalid("An exclusion needs a reason; the next person on duty will ask for it.")
+    with _writing(watch, person, "operator", "exclude", f"node {node}") as session:
+        row = Exclusion(
+            cluster=watch.cluster,
+            node=node,
+            owner=person.name,
+            origin="person",
+            reason=reason.strip(),
+            created_at=now,
+            until=until,
+        )
+        session.add(row)
+        session.flush()
+        return row
+
+
+def lift(watch: Watch, exclusion_id: int, person: Person, reason: str = "") -> Exclusion:
+    """End an exclusion. An operator lifts what a person made; what an approval made needs an approver."""
+    with _writing(watch, person, "operator", "lift", f"exclusion {exclusion_id}") as session:
+        row = session.get(Exclusion, exclusion_id)
+        if row is None or row.cluster != watch.cluster:
+            raise Missing(f"No exclusion {exclusion_id} in cluster {watch.cluster}.")
+        if row.origin != "person" and not allows(person, "approver"):
+            raise Forbidden(f"Exclusion {exclusion_id} was approved; lifting it needs an approver.")
+        change = {"lifted_at": watch.clock.now(), "lifted_by": person.name, "lift_reason": reason}
+        if not claim(session, Exclusion, exclusion_id, {"lifted_at": None}, change):
+            raise Conflict(f"Exclusion {exclusion_id} was already lifted by {row.lifted_by}.")
+        return row
+
+
+def set_kill_switch(watch: Watch, on: bool, person: Person) -> None:
+    """Stop every action at once, or let them go on. Only an admin."""
+    with _writing(watch, person, "admin", "kill switch on" if on else "kill switch off", watch.cluster) as session:
+        system.set_kill_switch(session, watch.cluster, on, person.name, watch.clock.now())
