@@ -1,1 +1,178 @@
-"""When things run: run_every(), and one step function per loop."""
+"""When things run: one thread a loop, each a step that says whether there may be more to do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from backend import orders, pipeline
+from backend.clock import Clock, unix
+from backend.ingest.base import Source, SourceError
+from backend.notify.outbox import deliver_one
+from backend.registry import Parts
+from backend.store import system
+from backend.store.engine import Store
+from backend.watch import Watch
+
+log = logging.getLogger("watchkeeper.loops")
+
+#: A healthy loop writes its beat this often at most; System calls it late after three times its own interval.
+BEAT_EVERY = timedelta(seconds=5)
+#: How long a pull may reach back when its source was dark; older gaps are for range back-fill.
+REACH_BACK_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``step`` does one thing and says whether there may be more at once; ``pause`` waits, and may wake early."""
+
+    cluster: str
+    kind: str
+    name: str
+    every_s: float
+    step: Callable[[], bool]
+    pause: Callable[[float], object]
+    counts: Callable[[], Mapping[str, float]] = field(default=dict)
+
+
+def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event) -> None:
+    """Run one loop until ``stop``. A step that fails is shown on System and tried again after the pause."""
+    beaten: datetime | None = None
+    while not stop.is_set():
+        began = time.perf_counter()
+        more, error = False, ""
+        try:
+            more = loop.step()
+        except Exception as raised:  # noqa: BLE001 - bulkhead: a loop survives whatever one step meets
+            error = f"{type(raised).__name__}: {raised}"
+            level = logging.WARNING if isinstance(raised, SourceError) else logging.ERROR
+            log.log(level, "%s %s failed: %s", loop.kind, loop.name, error, exc_info=level == logging.ERROR)
+        now = clock.now()
+        if error or beaten is None or now - beaten >= BEAT_EVERY:
+            beaten = now
+            _beat(loop, store, now, time.perf_counter() - began, error)
+        if not more:
+            loop.pause(loop.every_s)
+
+
+def _beat(loop: Loop, store: Store, now: datetime, took_s: float, error: str) -> None:
+    """A beat that cannot be written (the database is away) is only logged: the step itself will say so next."""
+    try:
+        with store.write() as session:
+            if error:
+                system.beat_failed(session, loop.cluster, loop.kind, loop.name, now, error, every_s=loop.every_s)
+            else:
+                counts = dict(loop.counts())
+                system.beat_ok(session, loop.cluster, loop.kind, loop.name, now, took_s, counts, every_s=loop.every_s)
+    except Exception as raised:  # noqa: BLE001 - part of the same bulkhead: the pulse must not stop the heart
+        log.error("the beat of %s could not be written: %s", loop.name, raised)
+
+
+class Loops:
+    """All loops of this process, started and stopped together."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        for loop in all_loops(self._parts, self._stop):
+            arguments = (loop, self._parts.store, self._parts.clock, self._stop)
+            thread = threading.Thread(target=run_every, args=arguments, name=f"{loop.cluster}:{loop.name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ask every loop to end after its step, and wait for them."""
+        self._stop.set()
+        self._parts.changes.nudge()
+        for watch in self._parts.watches.values():
+            watch.wake.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def all_loops(parts: Parts, stop: threading.Event) -> list[Loop]:
+    """The loops that this role runs: an API process only follows what others commit."""
+    found = [Loop("", "loop", "follow", 0.5, lambda: follow(parts), parts.changes.until_nudged)]
+    if parts.role == "api":
+        return found
+    for watch in parts.watches.values():
+        found += watch_loops(parts, watch, stop)
+    found.append(Loop("", "loop", "notify", 1.0, lambda: deliver(parts), stop.wait))
+    return found
+
+
+def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]:
+    name = watch.cluster
+    found = [
+        Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch), lambda: pulse(watch)),
+        Loop(name, "loop", "decide", 0.5, lambda: orders.propose(watch), stop.wait),
+        Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
+        Loop(name, "loop", "return", 1.0, lambda: orders.settle_returns(watch), stop.wait),
+    ]
+    for source, every_s in parts.sources.get(name, ()):
+        found.append(Loop(name, "source", source.name, every_s, Pull(watch, source, every_s), stop.wait))
+    return found
+
+
+def waker(watch: Watch) -> Callable[[float], object]:
+    """Wait until an event was accepted in this process, or until the time is up."""
+
+    def pause(timeout_s: float) -> None:
+        watch.wake.wait(timeout_s)
+        watch.wake.clear()
+
+    return pause
+
+
+def pulse(watch: Watch) -> dict[str, float]:
+    """What the observe loop shows of itself: newest tick, events judged, late samples, open levels."""
+    return {
+        "tick_at": watch.last_at,
+        "events": watch.cursor,
+        "late": watch.ring.late,
+        "dropped": sum(watch.ring.dropped.values()),
+        "findings": len(watch.ledger),
+    }
+
+
+def follow(parts: Parts) -> bool:
+    with parts.store.read() as session:
+        parts.changes.follow(session)
+    return False
+
+
+def deliver(parts: Parts) -> bool:
+    return deliver_one(parts.store, parts.notifiers, parts.clock, parts.who)
+
+
+class Pull:
+    """Reads one source from where it last came to until now; while it fails, it counts as dark."""
+
+    def __init__(self, watch: Watch, source: Source, every_s: float) -> None:
+        self._watch = watch
+        self._source = source
+        self._every_s = every_s
+        self._needs = frozenset(need for detector in watch.detectors for need in detector.needs)
+        self._read_to: float | None = None
+
+    def __call__(self) -> bool:
+        end = unix(self._watch.clock.now())
+        start = self._read_to if self._read_to is not None else end - self._every_s
+        try:
+            batch = self._source.read(self._needs, max(start, end - REACH_BACK_S), end)
+        except SourceError:
+            self._watch.darken(self._source.name, True)
+            raise
+        self._watch.darken(self._source.name, False)
+        pipeline.accept(self._watch, batch)
+        self._read_to = end
+        return False
+

@@ -1,1 +1,181 @@
 """Settings to parts: the only file that names concrete classes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from backend.act.base import ClusterBackend
+from backend.act.dry_run import DryRunBackend
+from backend.act.slurm import SlurmBackend
+from backend.changes import Changes
+from backend.clients.promql import PrometheusReader
+from backend.clients.slurm import SlurmCli
+from backend.clock import Clock
+from backend.decide.guards import Limits
+from backend.ingest.base import Source
+from backend.ingest.prometheus import PrometheusSource
+from backend.ingest.slurm import SlurmSource
+from backend.inventory import Inventory
+from backend.notify.base import Notifier
+from backend.notify.email import EmailNotifier
+from backend.notify.slack import SlackNotifier
+from backend.ring import Ring
+from backend.settings import Cluster, Settings
+from backend.store import cluster as cluster_rows
+from backend.store import system
+from backend.store.engine import Store, migrate, open_store
+from backend.watch import Rules, Watch
+from detectors import registry as detectors
+from detectors.catalogue import Catalogue, load
+from detectors.model import Severity
+
+Role = Literal["all", "observe", "api"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything a process is made of; routes and loops take what they need from here."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    catalogue: Catalogue
+    secret: bytes
+    watches: Mapping[str, Watch]
+    notifiers: Mapping[str, Notifier]
+    changes: Changes
+    who: str
+    role: Role = "all"
+    sources: Mapping[str, tuple[tuple[Source, float], ...]] = field(default_factory=dict)
+    demo_person: str = ""
+
+
+def build(
+    settings: Settings,
+    clock: Clock,
+    *,
+    role: Role = "all",
+    backends: Mapping[str, ClusterBackend] | None = None,
+    simulated: bool = False,
+    demo_person: str = "",
+) -> Parts:
+    """Open and migrate the store and wire every part. ``backends`` replaces what the settings name (the simulator).
+
+    Raises StoreError where the database cannot be used.
+    """
+    store = open_store(settings.store.url, settings.store.folder)
+    migrate(store)
+    who = f"{socket.gethostname()}:{os.getpid()}"
+    catalogue, changes = load(), Changes()
+    notifiers = notifiers_of(settings)
+    with store.write() as session:
+        secret = system.secret(session, "tokens", clock.now())
+        for cluster in settings.cluster:
+            cluster_rows.ensure_cluster(session, cluster.name, simulated)
+    watches: dict[str, Watch] = {}
+    sources: dict[str, tuple[tuple[Source, float], ...]] = {}
+    for cluster in settings.cluster:
+        cli = slurm_of(cluster)
+        backend = (backends or {}).get(cluster.name) or backend_of(cluster, cli, clock)
+        rules = rules_of(settings, tuple(notifiers), simulated)
+        watch = watch_of(cluster, rules, clock, store, catalogue, changes, backend, who)
+        watch.load()
+        watches[cluster.name] = watch
+        sources[cluster.name] = sources_of(cluster, cli, clock, catalogue)
+    return Parts(
+        settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, sources, demo_person
+    )
+
+
+def watch_of(
+    cluster: Cluster,
+    rules: Rules,
+    clock: Clock,
+    store: Store,
+    catalogue: Catalogue,
+    changes: Changes,
+    backend: ClusterBackend | None,
+    who: str,
+) -> Watch:
+    lateness_s = cluster.interval_s if cluster.lateness_s is None else cluster.lateness_s
+    return Watch(
+        cluster=cluster.name,
+        rules=rules,
+        clock=clock,
+        store=store,
+        catalogue=catalogue,
+        changes=changes,
+        inventory=Inventory(cluster.name),
+        ring=Ring(catalogue.metrics, cluster.interval_s, lateness_s),
+        detectors=detectors.detectors(catalogue),
+        backend=backend,
+        who=who,
+    )
+
+
+def rules_of(settings: Settings, channels: tuple[str, ...], simulated: bool) -> Rules:
+    policy, incidents = settings.policy, settings.incidents
+    return Rules(
+        mode=settings.mode,
+        hold_s=incidents.hold_s,
+        fold_s=incidents.fold_s,
+        exclude_s=policy.exclude_s,
+        lease_s=policy.lease_s,
+        notify_from=Severity.of(incidents.notify_from),
+        limits=Limits(
+            max_out_share=policy.max_out_share,
+            max_out_min=policy.max_out_min,
+            cooldown_s=policy.cooldown_s,
+            fresh_s=policy.fresh_s,
+        ),
+        channels=channels,
+        url=public_url(settings),
+        simulated=simulated,
+    )
+
+
+def public_url(settings: Settings) -> str:
+    server = settings.server
+    return server.url or f"http://{server.host}:{server.port}"
+
+
+def slurm_of(cluster: Cluster) -> SlurmCli | None:
+    if cluster.slurm is None or not cluster.slurm.cli:
+        return None
+    return SlurmCli(cluster.slurm.conf, cluster.slurm.timeout_s)
+
+
+def backend_of(cluster: Cluster, cli: SlurmCli | None, clock: Clock) -> ClusterBackend | None:
+    """What carries orders out; a cluster with no scheduler configured has none, and guards say so."""
+    if cli is None or cluster.backend == "simulated":
+        return None
+    if cluster.backend == "dry_run":
+        return DryRunBackend(cli.nodes)
+    return SlurmBackend(cli, clock)
+
+
+def sources_of(
+    cluster: Cluster, cli: SlurmCli | None, clock: Clock, catalogue: Catalogue
+) -> tuple[tuple[Source, float], ...]:
+    """Each source with how often it is read, in seconds."""
+    found: list[tuple[Source, float]] = []
+    for place, server in enumerate(cluster.prometheus):
+        reader = PrometheusReader(server.url, server.headers, server.timeout_s)
+        name = "prometheus" if place == 0 else f"prometheus-{place + 1}"
+        found.append((PrometheusSource(name, reader, catalogue, server.matchers), server.interval_s))
+    if cli is not None and cluster.slurm is not None:
+        found.append((SlurmSource(cli, clock), cluster.slurm.interval_s))
+    return tuple(found)
+
+
+def notifiers_of(settings: Settings) -> dict[str, Notifier]:
+    found: dict[str, Notifier] = {}
+    if settings.email is not None:
+        found["email"] = EmailNotifier(settings.email)
+    if settings.slack is not None:
+        found["slack"] = SlackNotifier(settings.slack)
+    return found

@@ -89,6 +89,11 @@ class Watch:
             self._restore(session, self.inventory.fleet)
         self.stale = False
 
+    def darken(self, source: str, dark: bool) -> None:
+        """Remember which sources do not answer; incidents say so."""
+        others = [name for name in self.dark if name != source]
+        self.dark = tuple(sorted([*others, source] if dark else others))
+
     def _restore(self, session: Session, fleet: Fleet) -> None:
         rows = finding_rows.states(session, self.cluster)
         before = fleet_of(self.cluster, rows[SLOTS].fleet) if SLOTS in rows else None
