@@ -1,0 +1,50 @@
+"""The demo's cluster as one thing: its world, its hand, its saved file, and one step that moves and posts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backend.clock import Clock, unix
+from backend.simulate.backend import SimulatedBackend
+from backend.simulate.poster import Poster
+from backend.simulate.saved import load, save
+from backend.simulate.world import Report, begin, step
+
+#: Distance of two steps of the demo: quick enough that a page visibly lives.
+EVERY_S = 3.0
+SAVE_EVERY_STEPS = 5
+FILE = "simulated.json"
+
+
+class Simulation:
+    """A seeded cluster that lives while it is stepped. With a ``folder`` it goes on where it stopped."""
+
+    def __init__(self, seed: int, clock: Clock, folder: Path | None = None) -> None:
+        self._clock = clock
+        self._path = folder / FILE if folder is not None else None
+        now = unix(clock.now())
+        self.world = load(seed, now, self._path) if self._path else begin(seed, now)
+        self.backend = SimulatedBackend(self.world)
+
+    def step(self, now: float | None = None) -> Report:
+        """Move on to unix time ``now``, else to the clock's, and say what shows."""
+        report = step(self.world, unix(self._clock.now()) if now is None else now)
+        if self.world.steps % SAVE_EVERY_STEPS == 0:
+            self.save()
+        return report
+
+    def save(self) -> None:
+        """Keep the world for the next start; without a folder there is nothing to do. Raises OSError."""
+        if self._path is not None:
+            save(self.world, self._path)
+
+    def jobs(self) -> list[dict[str, object]]:
+        """The whole job table, for a server that knows nothing yet."""
+        with self.world.lock:
+            return self.world.scheduler.table()
+
+
+def live(simulation: Simulation, poster: Poster) -> bool:
+    """One step of the demo's loop: the world moves on and what it shows is posted. False: come back later."""
+    poster.post(simulation.step(), simulation.jobs())
+    return False

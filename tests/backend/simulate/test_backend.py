@@ -1,0 +1,107 @@
+"""The hand on the make-believe cluster: idempotent, honest, and shy of other people's drains."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from backend.act.base import ActionError
+from backend.facts import OrderFacts, Verb
+from backend.simulate.backend import SimulatedBackend
+from backend.simulate.state import World
+from backend.simulate.world import begin, step
+
+START = 1_800_000_000.0
+REASON = "[watchkeeper] gpu_bus_loss gpu=3 inc=812"
+
+
+def order(number: int, verb: Verb, node: str = "", job: str = "", **more: object) -> OrderFacts:
+    return OrderFacts(number, "main", verb, node, job, "gpu_bus_loss", 812, REASON, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world() -> World:
+    made = begin(7, START)
+    step(made, START + 1)
+    return made
+
+
+def test_a_drain_is_carried_out_once_and_read_back(world: World) -> None:
+    backend = SimulatedBackend(world)
+    first = backend.perform(order(1, Verb.DRAIN, "gpu-005"))
+    again = backend.perform(order(1, Verb.DRAIN, "gpu-005"))
+    other = backend.perform(order(2, Verb.DRAIN, "gpu-005"))
+    assert first.changed and not again.changed and not other.changed
+    node = backend.read("gpu-005")
+    assert node.draining and node.reason == REASON and node.reason_owner == "watchkeeper"
+
+
+def test_a_foreign_drain_is_neither_taken_over_nor_undone(world: World) -> None:
+    world.scheduler.drain("gpu-006", "disk, on my list", "mira")
+    backend = SimulatedBackend(world)
+    for verb in (Verb.DRAIN, Verb.RESUME):
+        with pytest.raises(ActionError) as refused:
+            backend.perform(order(3, verb, "gpu-006"))
+        assert refused.value.permanent and "mira" in str(refused.value)
+    assert backend.read("gpu-006").reason == "disk, on my list"
+    assert backend.read("gpu-006").reason_owner == "mira"
+
+
+def test_a_requeued_job_runs_elsewhere_and_leaves_a_drained_node_drained(world: World) -> None:
+    backend = SimulatedBackend(world)
+    job = backend.read("gpu-005").jobs[0]
+    backend.perform(order(1, Verb.DRAIN, "gpu-005"))
+    outcome = backend.perform(order(2, Verb.REQUEUE, job=job, exclude=("gpu-005",)))
+    assert outcome.changed and not backend.perform(order(3, Verb.REQUEUE, job=job)).changed
+    for i in range(5):
+        report = step(world, START + 4 + 3 * i)
+    assert backend.read("gpu-005").drained
+    held = [node.name for node in backend.inventory() if job in node.jobs]
+    assert len(held) == 16 and "gpu-005" not in held
+    assert report.readings.job_of[4] == ""
+
+
+def test_unknown_nodes_and_jobs_are_permanent_errors(world: World) -> None:
+    backend = SimulatedBackend(world)
+    for bad in (order(1, Verb.DRAIN, "gpu-999"), order(2, Verb.REQUEUE, job="1")):
+        with pytest.raises(ActionError) as refused:
+            backend.perform(bad)
+        assert refused.value.permanent
+    with pytest.raises(ActionError):
+        backend.read("gpu-999")
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+def test_a_crash_before_the_call_settles_as_not_done_and_after_it_as_done(world: World, verb: Verb) -> None:
+    backend = SimulatedBackend(world)
+    if verb is Verb.RESUME:
+        backend.perform(order(1, Verb.DRAIN, "gpu-005"))
+    job = backend.read("gpu-005").jobs[0] if verb is Verb.REQUEUE else ""
+    bare = order(2, verb, "gpu-005", job)
+    held = order(2, verb, "gpu-005", job, witness=backend.witness(bare))
+    assert backend.settle(held) is None
+    backend.perform(held)
+    world.performed = {}
+    settled = backend.settle(held)
+    assert settled is not None and settled.text
+
+
+def test_many_threads_drain_while_the_world_moves(world: World) -> None:
+    backend = SimulatedBackend(world)
+    names = [f"gpu-{i:03d}" for i in range(1, 41)]
+    changed: list[bool] = []
+
+    def drain_all() -> None:
+        for i, name in enumerate(names):
+            changed.append(backend.perform(order(100 + i, Verb.DRAIN, name)).changed)
+
+    threads = [threading.Thread(target=drain_all) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for i in range(20):
+        step(world, START + 2 + i)
+    for thread in threads:
+        thread.join(timeout=20)
+    assert sum(changed) == len(names)
+    assert all(backend.read(name).out for name in names)
