@@ -197,6 +197,7 @@ def act(watch: Watch) -> bool:
     recovered = recover(watch, watch.backend)
     claimed = _claim_next(watch)
     if claimed is not None:
+        watch.reached("claim committed")
         carry_out(watch, watch.backend, claimed)
     return recovered or claimed is not None
 
@@ -254,7 +255,9 @@ def carry_out(watch: Watch, backend: ClusterBackend, order: Order) -> None:
     except ActionError as error:
         _not_done(watch, order, error)
         return
+    watch.reached(f"{order.verb} sent")
     finish(watch, order, outcome)
+    watch.reached("outcome committed")
 
 
 def facts_of(order: Order) -> OrderFacts:

@@ -49,6 +49,7 @@ def accept(watch: Watch, batch: Batch) -> Accepted:
             taken, duplicates = events.append_events(session, watch.cluster, rows)
         watch.ring.accept(batch, watch.inventory.slot, unix(now))
     if taken:
+        watch.reached("line committed")
         watch.wake.set()
     samples = sum(len(series.times) for series in batch.series)
     return Accepted(taken, duplicates, len(batch.nodes) + len(batch.attempts), samples, batch.dropped)
@@ -131,6 +132,8 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
     if watch.fleet is not None:
         watch.saved_epoch = watch.fleet.epoch if watch.saved_at == tick.at else watch.saved_epoch
     watch.stale = False
+    if not delta.empty:
+        watch.reached("incident committed")
     watch.changes.nudge()
     return delta
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -30,6 +30,10 @@ from detectors.model import Axis, Fleet, Severity
 #: Name of the cursor over the event log, and of the saved-state row that holds the ids behind the slots.
 EVENTS = "events"
 SLOTS = "(slots)"
+
+
+def unwatched(point: str) -> None:
+    """Default for ``Watch.reached``: nobody looks. The kill tests pass one that dies at a named point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Watch:
     detectors: tuple[Detector[Any], ...]
     backend: ClusterBackend | None = None
     who: str = "watchkeeper"
+    reached: Callable[[str], None] = unwatched
     lock: threading.RLock = field(default_factory=threading.RLock)
     wake: threading.Event = field(default_factory=threading.Event)
     # --- what the observe loop remembers

@@ -108,7 +108,9 @@ def _decision(session: Session, watch: Watch, decision_id: int) -> Decision:
 def approve(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:
     """Raises Refused with every guard's verdict where one says no; nothing has happened then."""
     with _writing(watch, person, "approver", "approve", f"decision {decision_id}") as session:
-        return orders.approve(session, watch, _decision(session, watch, decision_id), person.name, note)
+        decision = orders.approve(session, watch, _decision(session, watch, decision_id), person.name, note)
+    watch.reached("approval committed")
+    return decision
 
 
 def reject(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:

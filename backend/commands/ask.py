@@ -1,0 +1,94 @@
+"""nodes, incidents and exclusions: read a running server over REST."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+import requests
+
+TIMEOUT_S = 10.0
+
+
+class AskError(Exception):
+    """The server did not answer, or said no; the text says which and what to try."""
+
+
+def ask(arguments: argparse.Namespace, path: str, **params: str) -> requests.Response:
+    """GET one route. Raises AskError."""
+    headers = {}
+    if arguments.token_file is not None:
+        headers["Authorization"] = f"Bearer {arguments.token_file.read_text().strip()}"
+    if arguments.cluster:
+        params["cluster"] = arguments.cluster
+    url = f"{arguments.server.rstrip('/')}/api/v1/{path}"
+    try:
+        answer = requests.get(url, params=params, headers=headers, timeout=TIMEOUT_S)
+    except requests.RequestException as error:
+        raise AskError(f"no answer from {arguments.server} ({type(error).__name__}); is it running? --server") from error
+    if not answer.ok:
+        raise AskError(f"{arguments.server} says {answer.status_code}: {detail_of(answer)}")
+    return answer
+
+
+def detail_of(answer: requests.Response) -> str:
+    try:
+        problem = answer.json()
+    except requests.JSONDecodeError:
+        return answer.text[:200]
+    return str(problem.get("detail") or problem.get("title"))
+
+
+def show(arguments: argparse.Namespace, path: str, columns: Sequence[str], **params: str) -> int:
+    """Print a list route as it is (--json) or as a table of ``columns``."""
+    try:
+        answer = ask(arguments, path, **params)
+    except (AskError, OSError) as error:
+        print(f"watchkeeper: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print(answer.text)
+        return 0
+    body: Any = orjson.loads(answer.content)
+    rows = body["items"] if isinstance(body, dict) and "items" in body else body
+    print(table(rows, columns))
+    return 0
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Aligned columns under their names; an empty list says so."""
+    if not rows:
+        return "none"
+    cells = [[*columns], *([text_of(row.get(c)) for c in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    return "\n".join("  ".join(t.ljust(w) for t, w in zip(line, widths, strict=True)).rstrip() for line in cells)
+
+
+def text_of(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(text_of(piece) for piece in value) or "-"
+    return "-" if value in (None, "") else str(value)
+
+
+def nodes(arguments: argparse.Namespace) -> int:
+    return show(arguments, "nodes", ("node", "verdict", "binding", "until", "reasons"))
+
+
+def incidents(arguments: argparse.Namespace) -> int:
+    return show(arguments, "incidents", ("id", "severity", "state", "entity", "job", "opened_at", "headline"))
+
+
+def exclusions(arguments: argparse.Namespace) -> int:
+    more = {"advisory": "1"} if arguments.advisory else {}
+    if arguments.format == "table" or arguments.json:
+        return show(arguments, "exclusions", ("id", "node", "origin", "owner", "until", "reason"), **more)
+    try:
+        answer = ask(arguments, "exclusions", format=arguments.format, **more)
+    except (AskError, OSError) as error:
+        print(f"watchkeeper: {error}", file=sys.stderr)
+        return 1
+    print(answer.text.rstrip("\n"))
+    return 0

@@ -1,0 +1,154 @@
+"""serve, demo and db upgrade: start what runs."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from backend.app import create_app
+from backend.clock import SystemClock
+from backend.registry import Parts, build
+from backend.settings import Cluster, Incidents, Policy, Server, Settings, SettingsError, Store, load
+from backend.simulate.demo import EVERY_S, Simulation, live
+from backend.simulate.poster import Poster
+from backend.store import people
+from backend.store.engine import StoreError, migrate, open_store
+
+DEMO_PERSON = "demo"
+
+
+def settings_of(path: Path | None, port: int | None = None) -> Settings:
+    """The configuration, with the port of the command line on top. Raises SettingsError."""
+    settings = load(path, os.environ)
+    if port is None:
+        return settings
+    return settings.model_copy(update={"server": settings.server.model_copy(update={"port": port})})
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    try:
+        settings = settings_of(arguments.config, arguments.port)
+        listener = listen(settings.server)
+        parts = build(with_port(settings, listener), SystemClock(), role=arguments.role)
+    except (SettingsError, StoreError, OSError) as error:
+        print(f"watchkeeper: {error}", file=sys.stderr)
+        return 1
+    say_who_may_sign_in(parts)
+    return run(parts, listener)
+
+
+def say_who_may_sign_in(parts: Parts) -> None:
+    with parts.store.read() as session:
+        known = people.users(session)
+    if not known:
+        print("Nobody can sign in yet: watchkeeper users add NAME --role approver", file=sys.stderr)
+
+
+def upgrade(arguments: argparse.Namespace) -> int:
+    try:
+        settings = settings_of(arguments.config)
+        store = open_store(settings.store.url, settings.store.folder)
+        migrate(store)
+    except (SettingsError, StoreError) as error:
+        print(f"watchkeeper: {error}", file=sys.stderr)
+        return 1
+    print(f"{store.where} is up to date.")
+    store.close()
+    return 0
+
+
+def listen(server: Server) -> socket.socket:
+    """A bound socket, so that the port is known (0 = a free one) before anything else starts. Raises OSError."""
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((server.host, server.port))
+    except OSError as error:
+        listener.close()
+        where = f"{server.host}:{server.port}"
+        raise OSError(f"cannot listen on {where}: {error.strerror}. Is another server there? Try --port.") from error
+    return listener
+
+
+def with_port(settings: Settings, listener: socket.socket) -> Settings:
+    port = listener.getsockname()[1]
+    return settings.model_copy(update={"server": settings.server.model_copy(update={"port": port})})
+
+
+def run(parts: Parts, listener: socket.socket, on_ready: Callable[[], None] | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C, then stop the loops and close the store."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    host, port = listener.getsockname()[:2]
+    config = uvicorn.Config(
+        create_app(parts, on_ready=on_ready),
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
+    )
+    server = uvicorn.Server(config)
+    print(f"Watchkeeper ({parts.settings.mode}) listens on http://{host}:{port}/", flush=True)
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        parts.store.close()
+    return 0
+
+
+def demo_settings(folder: Path, port: int) -> Settings:
+    """No config: SQLite in the folder, propose mode, a clock that suits somebody who watches for minutes."""
+    return Settings(
+        mode="propose",
+        server=Server(port=port),
+        store=Store(folder=folder),
+        cluster=(Cluster(name="demo", interval_s=EVERY_S, lateness_s=EVERY_S, backend="simulated"),),
+        incidents=Incidents(hold_s=30.0),
+        policy=Policy(max_out_share=0.15, cooldown_s=120.0),
+    )
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """A seeded cluster that posts to the public ingest routes of this very server."""
+    clock = SystemClock()
+    try:
+        settings = demo_settings(arguments.folder, arguments.port)
+        listener = listen(settings.server)
+        settings = with_port(settings, listener)
+        settings.store.folder.mkdir(parents=True, exist_ok=True)
+        simulation = Simulation(arguments.seed, clock, arguments.folder)
+        backends = {"demo": simulation.backend}
+        parts = build(settings, clock, backends=backends, simulated=True, demo_person=DEMO_PERSON)
+    except (StoreError, OSError) as error:
+        print(f"watchkeeper: {error}", file=sys.stderr)
+        return 1
+    with parts.store.write() as session:
+        people.ensure_user(session, DEMO_PERSON, "approver", clock.now())
+    poster = Poster(f"http://127.0.0.1:{settings.server.port}", simulation.world.site)
+    stop = threading.Event()
+    thread = threading.Thread(target=keep_living, args=(simulation, poster, stop), name="simulation", daemon=True)
+    try:
+        return run(parts, listener, on_ready=thread.start)
+    finally:
+        stop.set()
+        thread.join(timeout=5)
+        simulation.save()
+        poster.close()
+
+
+def keep_living(simulation: Simulation, poster: Poster, stop: threading.Event) -> None:
+    """The demo's own loop; the poster never raises for a server that is away."""
+    while not stop.is_set():
+        live(simulation, poster)
+        stop.wait(EVERY_S)
