@@ -16,6 +16,17 @@ Mode = Literal["observe", "propose", "act"]
 Verdict = Literal["holds", "asks", "refuses"]
 
 
+#: Every drain reason we write starts with this; a reason without it is somebody else's.
+TAG = "[watchkeeper]"
+
+
+def owner_of(reason: str, user: str = "") -> str:
+    """Whose drain reason this is: "watchkeeper", the user who set it, "someone" where unnamed, "" for no reason."""
+    if not reason:
+        return ""
+    return "watchkeeper" if reason.startswith(TAG) else (user or "someone")
+
+
 class Rung(StrEnum):
     """One step of the ladder of ``kinds.csv``; the vocabulary of ``recommended_action``."""
 

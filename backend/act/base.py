@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from backend.facts import TAG as TAG
 from backend.facts import NodeFacts, OrderFacts, Outcome, Verb
-
-#: Every drain reason we write starts with this; a reason without it is somebody else's.
-TAG = "[watchkeeper]"
+from backend.facts import owner_of as owner_of
 
 
 class ActionError(Exception):
@@ -56,10 +55,3 @@ def reason_text(kind: str, gpu: str, incident: int) -> str:
     """``[watchkeeper] gpu_bus_loss gpu=3 inc=812``: what stands in the scheduler's reason field."""
     middle = f" gpu={gpu}" if gpu else ""
     return f"{TAG} {kind}{middle} inc={incident}"
-
-
-def owner_of(reason: str, user: str = "") -> str:
-    """Whose drain reason this is: "watchkeeper", the user who set it, "someone" where unnamed, "" for no reason."""
-    if not reason:
-        return ""
-    return "watchkeeper" if reason.startswith(TAG) else (user or "someone")
