@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlmodel import Session
 
 from backend.store.filesystem import MOUNTS, network_type
@@ -248,8 +248,9 @@ def migrate(store: Store) -> None:
     Processes that start together queue: on PostgreSQL at an advisory lock, on SQLite at BEGIN IMMEDIATE. Raises
     StoreError where the database is of a later version, or stays locked.
     """
-    from alembic import command
     from alembic.util import CommandError
+
+    from alembic import command
 
     try:
         with store.engine.begin() as connection:
@@ -261,10 +262,11 @@ def migrate(store: Store) -> None:
         raise StoreError(
             f"the tables of {store.where} are not of this version: {error}", "Run the version that last used them."
         ) from error
-    except OperationalError as error:
+    except DBAPIError as error:
         raise StoreError(
             f"the tables of {store.where} cannot be brought up to date: {_said(error, store.engine.url)}",
-            "Stop other Watchkeeper processes on it and start again; nothing was changed.",
+            "Nothing was changed. Watchkeeper needs a database of its own, a user who may create tables there, and no "
+            "other version of it running.",
         ) from error
 
 
