@@ -1,0 +1,196 @@
+"""Slurm by its commands: nodes, jobs, drain, resume, requeue; no shell, bounded time, checked arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import time
+
+from backend.clients.hostlist import is_host, render
+from backend.clients.slurm_records import Job, RecordError, parse_jobs, parse_nodes
+from backend.facts import AttemptFacts, NodeFacts
+
+#: Longest drain reason we write, in characters.
+MAX_REASON = 200
+_JOB = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10}|\+[0-9]{1,5})?")
+_VERSION = re.compile(r"slurm\S* (\d+)\.(\d+)\.?(\d*)")
+#: Words of a controller that did not answer; everything else is an answer, and it is no.
+_SILENCE = re.compile(
+    r"unable to contact|timed out|timeout|connection refused|connection reset|connect failure|communication|"
+    r"resource temporarily unavailable|zero bytes|in standby|try again|rate limit",
+    re.IGNORECASE,
+)
+#: Settings of a user's shell that would change what the commands print.
+_MEDDLING = re.compile(r"(?:SQUEUE|SINFO|SCONTROL|SLURM)_\w+")
+
+
+class SlurmError(Exception):
+    """Slurm refused, did not answer, or said something unreadable. ``permanent``: asking again cannot help."""
+
+    def __init__(self, message: str, *, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+#: (command, environment, timeout in s) -> Ran; raises TimeoutError when killed, OSError when it cannot start.
+Run = Callable[[Sequence[str], Mapping[str, str], float], Ran]
+
+
+def run_bounded(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Ran:
+    """Runs one command without a shell; kills it and its children after ``timeout_s`` and raises TimeoutError."""
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+    with process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise TimeoutError from None
+    return Ran(process.returncode, out, err)
+
+
+class SlurmCli:
+    """One Slurm cluster through scontrol, sinfo and squeue. Every method raises SlurmError.
+
+    conf: SLURM_CONF, "" for the system's. timeout_s: longest wait for one command. now: unix s, stamps what is read.
+    """
+
+    def __init__(
+        self,
+        conf: str = "",
+        timeout_s: float = 10.0,
+        run: Run = run_bounded,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self._conf = conf
+        self._timeout_s = timeout_s
+        self._run = run
+        self._now = now
+
+    def version(self) -> tuple[int, int, int]:
+        """(22, 5, 8) for slurm-wlm 22.05.8."""
+        said = self._ask("sinfo", "-V")
+        found = _VERSION.search(said)
+        if found is None:
+            raise SlurmError(f"sinfo -V printed {said[:80]!r}, no version", permanent=True)
+        return int(found[1]), int(found[2]), int(found[3] or 0)
+
+    def nodes(self) -> list[NodeFacts]:
+        """All nodes, hidden ones too; ``jobs`` stays empty (see ``slurm_records.holders``)."""
+        at = self._now()
+        return self._nodes(self._ask("scontrol", "-a", "-o", "show", "node"), at)
+
+    def node(self, name: str) -> NodeFacts:
+        """One node with the jobs that hold it; permanent where Slurm knows no such node."""
+        _check_node(name)
+        at = self._now()
+        found = self._nodes(self._ask("scontrol", "-a", "-o", "show", "node", name), at)
+        if [n.name for n in found] != [name]:
+            raise SlurmError(f"Slurm knows no node {name}", permanent=True)
+        held = self._ask("squeue", "-h", "-a", "-t", "R,CG,CF,S,ST", "-w", name, "-o", "%A").split()
+        return replace(found[0], jobs=tuple(dict.fromkeys(j for j in held if j.isdigit())))
+
+    def jobs(self) -> list[AttemptFacts]:
+        """All jobs the controller remembers: waiting, running, and ended within MinJobAge (300 s by default)."""
+        return [job.attempt for job in self._jobs()]
+
+    def job(self, job: str) -> Job | None:
+        """One job by its number (of an array task: its own), None where the controller does not know it."""
+        _check_job(job)
+        return next((j for j in self._jobs() if j.attempt.job == job), None)
+
+    def drain(self, name: str, reason: str) -> None:
+        """No new work on the node; what runs there goes on. Overwrites any reason: read first."""
+        _check_node(name)
+        if not reason or len(reason) > MAX_REASON or not reason.isprintable():
+            raise SlurmError(f"drain reason must be 1 to {MAX_REASON} printable characters", permanent=True)
+        self._ask("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
+
+    def resume(self, name: str) -> None:
+        """Takes the drain away and nothing else: UNDRAIN, unlike RESUME, leaves a node that is down, down."""
+        _check_node(name)
+        self._ask("scontrol", "update", f"NodeName={name}", "State=UNDRAIN")
+
+    def requeue(self, job: str) -> None:
+        """Ends the job and queues it again. Slurm would also revive a job that ended: read first."""
+        _check_job(job)
+        self._ask("scontrol", "requeue", job)
+
+    def exclude(self, job: str, nodes: Sequence[str]) -> None:
+        """Sets the nodes that a waiting job must not get; replaces the list it had. Refused while the job runs."""
+        _check_job(job)
+        for name in nodes:
+            _check_node(name)
+        self._ask("scontrol", "update", f"JobId={job}", f"ExcNodeList={render(nodes)}")
+
+    def _nodes(self, text: str, at: float) -> list[NodeFacts]:
+        try:
+            return parse_nodes(text, at)
+        except RecordError as bad:
+            raise SlurmError(f"scontrol show node: {bad}", permanent=True) from bad
+
+    def _jobs(self) -> list[Job]:
+        text = self._ask("squeue", "-a", "-t", "all", "--json")
+        try:
+            return parse_jobs(json.loads(text))
+        except (ValueError, RecursionError) as bad:  # RecordError and JSONDecodeError are ValueErrors
+            fix = "squeue --json needs Slurm 22.05 or later with its JSON serializer plugin"
+            raise SlurmError(f"squeue --json: {bad}; {fix}", permanent=True) from bad
+
+    def _ask(self, *command: str) -> str:
+        """Standard output of one command."""
+        said = " ".join(command[:3])
+        try:
+            ran = self._run(command, self._env(), self._timeout_s)
+        except TimeoutError:
+            raise SlurmError(f"{said}: no answer within {self._timeout_s:g} s") from None
+        except FileNotFoundError:
+            fix = "install Slurm's client commands here (Debian: slurm-client) or take [cluster.slurm] out"
+            raise SlurmError(f"{command[0]} is not installed; {fix}", permanent=True) from None
+        except OSError as bad:
+            raise SlurmError(f"{said}: {bad}") from bad
+        if ran.code != 0:
+            words = " ".join((ran.err.strip() or ran.out.strip() or f"exit code {ran.code}").split())[:300]
+            raise SlurmError(f"{said}: {words}", permanent=_SILENCE.search(words) is None)
+        return ran.out
+
+    def _env(self) -> dict[str, str]:
+        env = {k: v for k, v in os.environ.items() if k == "SLURM_CONF" or not _MEDDLING.fullmatch(k)}
+        env |= {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+        return env | ({"SLURM_CONF": self._conf} if self._conf else {})
+
+
+def _check_node(name: str) -> None:
+    if not is_host(name) or name.upper() == "ALL":  # scontrol would take ALL for every node
+        raise SlurmError(f"{name[:40]!r} is not the name of one node", permanent=True)
+
+
+def _check_job(job: str) -> None:
+    if _JOB.fullmatch(job) is None:
+        raise SlurmError(f"{job[:40]!r} is not a job number", permanent=True)
