@@ -1,0 +1,172 @@
+"""An incident as Slack blocks, within Slack's limits: split where it can be, and where it is cut, said by how much."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from backend.clock import utc
+from backend.facts import MessageFacts
+
+Block = dict[str, Any]
+
+#: Slack's limits: characters of a section, of a field, of a header; fields a section. (50 blocks are never reached.)
+SECTION, FIELD, HEADER, FIELDS = 3000, 2000, 150, 10
+#: All texts together: beyond about 13,200 Slack answers msg_blocks_too_long, which it does not document.
+WHOLE = 12_000
+#: Kept free of that for headline, link and context.
+RESERVE = 1_000
+#: Characters of the tokens for text channels.
+GLYPHS = {"critical": "◆", "high": "▲", "warning": "△", "info": "○"}
+#: What mrkdwn would read as formatting; between letters an underscore is safe.
+_FORMATTING = re.compile(r"[*~`]|(?<!\w)_|_(?!\w)|:\S+:")
+
+
+def blocks(message: MessageFacts, url: str) -> list[Block]:
+    """Headline, why, facts, evidence, what to do, link. ``message`` is fit to leave (outgoing.py).
+
+    Where not all fits, what to do and the facts go before the long reasons, and a line says how much is missing.
+    """
+    budget = Budget(WHOLE - RESERVE)
+    headline, advice = _plain(message.headline, budget), _plain(message.advice, budget)
+    facts, why = _fields(message.facts, budget), _plain(message.why, budget, 2 * WHOLE)
+    evidence = _plain_lines(message.evidence, budget)
+    shown = [_header(message), *headline, *why, *facts]
+    shown += [_bold("What we saw"), *evidence] if evidence else []
+    shown += [_bold("What to do"), *advice] if advice else []
+    if budget.lost:
+        shown.append(_context(f"{budget.lost:,} characters more stand in the incident."))
+    if url:
+        shown.append(_section({"type": "mrkdwn", "text": f"<{escaped(url)}|Open incident {message.incident}>"}))
+    return [*shown, _context(_footer(message))]
+
+
+def fallback(message: MessageFacts) -> str:
+    """One line for notifications, search and screen readers."""
+    made_up = "simulated · " if message.simulated else ""
+    return escaped(f"{_sign(message)} · {made_up}{_short(message.headline, 300)} (incident {message.incident})")
+
+
+def escaped(text: str) -> str:
+    """The three characters that Slack reads as control: with them escaped nobody is mentioned and nothing is linked."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def size(text: str) -> int:
+    """Characters as Slack may count them: UTF-16 units, after escaping."""
+    return len(escaped(text).encode("utf-16-le", "replace")) // 2
+
+
+class Budget:
+    """How much text a message still takes, and how much did not fit."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.lost = 0
+
+    def take(self, text: str, most: int = SECTION) -> str:
+        """As much of ``text`` as still fits, ``most`` units at most; the rest is counted as lost."""
+        head = _head(text, min(most, self.left))
+        self.left -= size(head)
+        self.lost += len(text) - len(head)
+        return head
+
+
+def pieces(text: str, limit: int) -> Iterator[str]:
+    """``text`` in parts of at most ``limit`` units, parted at spaces where there are any; joined they are the text."""
+    while text:
+        head = _head(text, limit)
+        if len(head) < len(text) and (space := head.rfind(" ")) > 0:
+            head = head[: space + 1]
+        yield head
+        text = text[len(head) :]
+
+
+def _head(text: str, limit: int) -> str:
+    """The longest beginning of at most ``limit`` units."""
+    if size(text) <= limit:
+        return text
+    low, high = 0, min(len(text), max(0, limit))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if size(text[:middle]) <= limit else (low, middle - 1)
+    return text[:low]
+
+
+def _sign(message: MessageFacts) -> str:
+    if message.kind == "closed":
+        return f"✓ closed, was {message.severity.word}"
+    return f"{GLYPHS[message.severity.word]} {message.severity.word}"
+
+
+def _header(message: MessageFacts) -> Block:
+    made_up = " · simulated" if message.simulated else ""
+    text = f"{_sign(message)}{made_up} · incident {message.incident} on {message.cluster}"
+    return {"type": "header", "text": {"type": "plain_text", "text": _short(text, HEADER), "emoji": False}}
+
+
+def _footer(message: MessageFacts) -> str:
+    when = utc(message.at).strftime("%Y-%m-%d %H:%M:%S UTC")
+    made_up = " Simulated: this cluster is made up; no real node is touched." if message.simulated else ""
+    return f"Watchkeeper, cluster {_short(message.cluster, 80)}, {message.kind} {when}.{made_up}"
+
+
+def _plain(text: str, budget: Budget, most: int = SECTION) -> list[Block]:
+    """Text as it is: no formatting, no mentions, no emoji out of ``0000:9b:00``."""
+    return [
+        _section({"type": "plain_text", "text": escaped(part), "emoji": False})
+        for part in pieces(budget.take(text, most), SECTION)
+    ]
+
+
+def _plain_lines(lines: Iterable[str], budget: Budget) -> list[Block]:
+    """Lines with a bullet, as many in one block as it holds."""
+    groups: list[str] = []
+    for line in lines:
+        shown = f"• {line}"
+        if groups and size(groups[-1]) + 1 + size(shown) <= SECTION:
+            groups[-1] += "\n" + shown
+        else:
+            groups.append(shown)
+    return [block for group in groups for block in _plain(group, budget)]
+
+
+def _fields(facts: Iterable[tuple[str, str]], budget: Budget) -> list[Block]:
+    """Label over value, two beside each other; a value longer than a field has blocks of its own."""
+    shown: list[Block] = []
+    fields: list[Block] = []
+    for label, value in facts:
+        if size(label) + size(value) + 3 > FIELD:
+            shown += [*_grouped(fields), *_plain(f"{label}: {value}", budget)]
+            fields = []
+        elif (text := budget.take(f"{label}\n{value}")).strip():
+            fields.append(_field(*text.split("\n", 1)))
+    return shown + _grouped(fields)
+
+
+def _field(label: str, value: str = "") -> Block:
+    if not label or _FORMATTING.search(label + " " + value):
+        return {"type": "plain_text", "text": f"{escaped(label)}\n{escaped(value)}", "emoji": False}
+    return {"type": "mrkdwn", "text": f"*{escaped(label)}*\n{escaped(value)}", "verbatim": True}
+
+
+def _grouped(fields: list[Block]) -> list[Block]:
+    return [{"type": "section", "fields": fields[i : i + FIELDS]} for i in range(0, len(fields), FIELDS)]
+
+
+def _bold(words: str) -> Block:
+    return _section({"type": "mrkdwn", "text": f"*{words}*"})
+
+
+def _section(text: Block) -> Block:
+    return {"type": "section", "text": text}
+
+
+def _context(text: str) -> Block:
+    return {"type": "context", "elements": [{"type": "plain_text", "text": escaped(text), "emoji": False}]}
+
+
+def _short(text: str, limit: int) -> str:
+    """For lines whose whole text stands elsewhere in the message."""
+    return text if size(text) <= limit else _head(text, limit - 1) + "…"

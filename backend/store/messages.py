@@ -1,0 +1,106 @@
+"""Queries of the outbox: messages and how far each channel has come with them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, update
+from sqlalchemy.orm import aliased
+from sqlmodel import Session, and_, col, or_, select
+
+from backend.model.messages import Delivery, Message
+
+#: States in which a delivery still stands before later ones of its incident and channel.
+UNSETTLED = ("waiting", "claimed")
+
+
+def first_message(session: Session, cluster: str, incident_id: int) -> Message | None:
+    """The message that began the thread of an incident."""
+    ours = (col(Message.cluster) == cluster, col(Message.incident_id) == incident_id)
+    return session.exec(select(Message).where(*ours).order_by(col(Message.id)).limit(1)).first()
+
+
+def channels_told(session: Session, cluster: str, incident_id: int) -> frozenset[str]:
+    """Channels that have, or wait for, a message of this incident; one that gave up on all of them is not told."""
+    ours = (col(Delivery.cluster) == cluster, col(Delivery.incident_id) == incident_id)
+    return frozenset(session.exec(select(Delivery.channel).where(*ours, col(Delivery.state) != "dead").distinct()))
+
+
+def due_deliveries(
+    session: Session, now: datetime, channels: Collection[str] | None = None, limit: int = 20
+) -> Sequence[Delivery]:
+    """Deliveries whose time has come or whose lease ran out, longest due first.
+
+    Per incident and channel at most the first unsettled one, so that no message overtakes an earlier one.
+    channels: only these; None = all.
+    """
+    earlier = aliased(Delivery)
+    behind = (
+        select(earlier.id)
+        .where(
+            col(earlier.cluster) == col(Delivery.cluster),
+            col(earlier.incident_id) == col(Delivery.incident_id),
+            col(earlier.channel) == col(Delivery.channel),
+            col(earlier.message_id) < col(Delivery.message_id),
+            col(earlier.state).in_(UNSETTLED),
+        )
+        .exists()
+    )
+    wanted = [_due(now), ~behind]
+    if channels is not None:
+        wanted.append(col(Delivery.channel).in_(channels))
+    return session.exec(
+        select(Delivery).where(*wanted).order_by(col(Delivery.not_before), col(Delivery.id)).limit(limit)
+    ).all()
+
+
+def deliveries_of(session: Session, cluster: str, incident_id: int) -> Sequence[tuple[Message, Delivery]]:
+    """All that was, will or could not be said about an incident, in order: what its page shows."""
+    ours = (col(Message.cluster) == cluster, col(Message.incident_id) == incident_id)
+    return session.exec(
+        select(Message, Delivery)
+        .where(*ours, col(Delivery.message_id) == col(Message.id))
+        .order_by(col(Message.id), col(Delivery.id))
+    ).all()
+
+
+def dead_deliveries(session: Session, cluster: str, limit: int = 50) -> Sequence[Delivery]:
+    """The latest deliveries that were given up: what System shows, with their errors."""
+    dead = (col(Delivery.cluster) == cluster, col(Delivery.state) == "dead")
+    return session.exec(select(Delivery).where(*dead).order_by(col(Delivery.id).desc()).limit(limit)).all()
+
+
+def outbox_counts(session: Session, cluster: str) -> dict[tuple[str, str], int]:
+    """Deliveries by (channel, state)."""
+    rows = session.exec(
+        select(Delivery.channel, Delivery.state, func.count())
+        .where(col(Delivery.cluster) == cluster)
+        .group_by(col(Delivery.channel), col(Delivery.state))
+    )
+    return {(channel, state): count for channel, state, count in rows}
+
+
+def hold_channel(session: Session, channel: str, until: datetime) -> None:
+    """No delivery of this channel before ``until``: its server asked for a rest."""
+    waiting = (col(Delivery.channel) == channel, col(Delivery.state) == "waiting", col(Delivery.not_before) < until)
+    session.connection().execute(_change().where(*waiting).values(not_before=until))
+
+
+def bury_unserved(session: Session, channels: Collection[str], error: str) -> int:
+    """Give up deliveries of channels that are not among ``channels``; returns how many."""
+    unserved = (col(Delivery.channel).not_in(channels), col(Delivery.state).in_(UNSETTLED))
+    return session.connection().execute(_change().where(*unserved).values(state="dead", error=error)).rowcount
+
+
+def _change() -> Any:
+    """An UPDATE of deliveries. Any: the class that sqlalchemy returns is not worth its name here."""
+    return update(Delivery).execution_options(synchronize_session=False)
+
+
+def _due(now: datetime) -> ColumnElement[bool]:
+    return or_(
+        and_(col(Delivery.state) == "waiting", col(Delivery.not_before) <= now),
+        and_(col(Delivery.state) == "claimed", col(Delivery.lease_until) <= now),
+    )
