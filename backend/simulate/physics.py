@@ -39,7 +39,7 @@ class Silicon:
     clock_mhz: Floats
 
     def step(self, load: Floats, cooling: Floats, dt_s: float, noise: np.random.Generator) -> None:
-        """Move ``dt_s`` on. ``load`` 0..1 is work asked of each card; ``cooling`` 1 is a healthy fan, below it a bad one.
+        """Move ``dt_s`` on. ``load`` 0..1 is work asked of each card; ``cooling`` 1 is a healthy fan, less a bad one.
 
         First-order warming; the clock follows the temperature of the moment, power the clock of the moment.
         """

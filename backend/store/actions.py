@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlmodel import Session, col, or_, select
+from sqlmodel import Session, col, func, or_, select
 
 from backend.model.actions import Decision, Exclusion, Order
+from backend.model.incidents import Incident
 from backend.store.claims import claim
 
 #: Orders that may still change something.
@@ -104,3 +105,15 @@ def claim_order(session: Session, order: Order, who: str, now: datetime, lease_s
             "attempts": order.attempts + 1,
         },
     )
+
+
+def standing(session: Session, cluster: str) -> Sequence[Decision]:
+    """The newest decision of each live incident, where it still is only a plan: proposed, or observed."""
+    live = select(Incident.id).where(col(Incident.cluster) == cluster, col(Incident.closed_at).is_(None))
+    newest = (
+        select(func.max(Decision.id))
+        .where(col(Decision.cluster) == cluster, col(Decision.incident_id).in_(live))
+        .group_by(col(Decision.incident_id))
+    )
+    query = select(Decision).where(col(Decision.id).in_(newest), col(Decision.state).in_(("proposed", "observed")))
+    return session.exec(query.order_by(col(Decision.id))).all()
