@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from backend.clock import unix
 from backend.facts import MessageFacts
@@ -91,21 +90,3 @@ def _advice(decision: Decision | None, kind: MessageKind) -> str:
         return f"{decision.sentence} It waits for an approver."
     return decision.sentence
 
-
-def body_of(message: MessageFacts) -> dict[str, Any]:
-    """As JSON for the outbox row."""
-    body = asdict(message)
-    body["severity"] = message.severity.word
-    return body
-
-
-def message_from(body: dict[str, Any]) -> MessageFacts:
-    """Back from the outbox row."""
-    return MessageFacts(
-        **{
-            **body,
-            "severity": Severity.of(body["severity"]),
-            "facts": tuple((label, value) for label, value in body["facts"]),
-            "evidence": tuple(body["evidence"]),
-        }
-    )

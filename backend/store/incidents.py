@@ -59,7 +59,9 @@ def count_live(session: Session, cluster: str) -> int:
     return session.exec(query.where(col(Incident.cluster) == cluster, col(Incident.state).in_(LIVE))).one()
 
 
-def tell(session: Session, incident: Incident, at: datetime, what: str, text: str, actor: str = "", **attrs: Any) -> None:
+def tell(
+    session: Session, incident: Incident, at: datetime, what: str, text: str, actor: str = "", **attrs: Any
+) -> None:
     """One line on the incident's timeline."""
     assert incident.id is not None
     session.add(

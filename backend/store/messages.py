@@ -22,6 +22,12 @@ def first_message(session: Session, cluster: str, incident_id: int) -> Message |
     return session.exec(select(Message).where(*ours).order_by(col(Message.id)).limit(1)).first()
 
 
+def of_incident(session: Session, cluster: str, incident_id: int) -> Sequence[Message]:
+    """Every message of an incident, oldest first."""
+    query = select(Message).where(col(Message.cluster) == cluster, col(Message.incident_id) == incident_id)
+    return session.exec(query.order_by(col(Message.id))).all()
+
+
 def channels_told(session: Session, cluster: str, incident_id: int) -> frozenset[str]:
     """Channels that have, or wait for, a message of this incident; one that gave up on all of them is not told."""
     ours = (col(Delivery.cluster) == cluster, col(Delivery.incident_id) == incident_id)
