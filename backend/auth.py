@@ -65,6 +65,8 @@ class Caller:
         return Person(f"token:{self.name}", SCOPE_ROLE.get(self.scope, ""))
 
 
+#: Name of the session cookie: pages set it, pages and API read it.
+COOKIE = "watchkeeper_session"
 #: Reads on loopback go as this one.
 LOCAL = Person("local", "viewer")
 
