@@ -79,7 +79,7 @@ class Changes:
         return self._follow_beats(session) or bool(rows)
 
     def _follow_beats(self, session: Session) -> bool:
-        beat = session.exec(select(func.max(col(Beat.at)))).one()
+        beat: datetime | None = session.exec(select(func.max(col(Beat.at)))).one()
         if beat is None or beat == self._beat:
             return False
         self._beat = beat

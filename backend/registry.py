@@ -71,7 +71,7 @@ def build(
     migrate(store)
     who = f"{socket.gethostname()}:{os.getpid()}"
     catalogue, changes = load(), Changes()
-    notifiers = notifiers_of(settings)
+    notifiers = notifiers_of(settings, public_url(settings))
     with store.write() as session:
         secret = system.secret(session, "tokens", clock.now())
         for cluster in settings.cluster:
@@ -172,10 +172,10 @@ def sources_of(
     return tuple(found)
 
 
-def notifiers_of(settings: Settings) -> dict[str, Notifier]:
+def notifiers_of(settings: Settings, url: str) -> dict[str, Notifier]:
     found: dict[str, Notifier] = {}
     if settings.email is not None:
-        found["email"] = EmailNotifier(settings.email)
+        found["email"] = EmailNotifier(settings.email, url)
     if settings.slack is not None:
-        found["slack"] = SlackNotifier(settings.slack)
+        found["slack"] = SlackNotifier(settings.slack, url)
     return found

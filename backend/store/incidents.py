@@ -79,4 +79,4 @@ def entries_after(session: Session, entry_id: int, limit: int = 500) -> Sequence
 
 
 def newest_entry(session: Session) -> int:
-    return session.exec(select(func.coalesce(func.max(Entry.id), 0))).one()
+    return session.exec(select(func.max(col(Entry.id)))).one() or 0
