@@ -18,7 +18,7 @@ from backend.notify.email import EmailNotifier, compose
 from backend.settings import Email
 from detectors.model import Severity
 from tests.backend.notify.story import CHANGED, CLOSED, OPENED, THREAD, hostile
-from tests.contracts.notifier import NotifierContract, Wire
+from tests.contracts.notifier import TIMEOUT_S, NotifierContract, Wire
 from tests.services.need import need
 from tests.services.sinks import Mode
 from tests.services.smtp import Desk, part, smtp_sink
@@ -35,7 +35,7 @@ def account(port: int, **more: object) -> Email:
             "starttls": False,
             "from": "Watchkeeper <watchkeeper@hpc.example.com>",
             "to": ["oncall@example.com", "lead@example.com"],
-            "timeout_s": 1.0,
+            "timeout_s": TIMEOUT_S,
             **more,
         }
     )

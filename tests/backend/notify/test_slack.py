@@ -14,7 +14,7 @@ from backend.notify.base import NotifyError
 from backend.notify.slack import SlackNotifier, payload, retry_after_s
 from backend.settings import Slack
 from tests.backend.notify.story import CLOSED, OPENED, hostile
-from tests.contracts.notifier import NotifierContract, Wire
+from tests.contracts.notifier import TIMEOUT_S, NotifierContract, Wire
 from tests.services.sinks import Mode
 from tests.services.slack_sink import Hook, as_read, complaint, slack_sink, texts
 
@@ -22,7 +22,7 @@ URL = "https://watchkeeper.example.com"
 
 
 def hooked(url: str) -> Slack:
-    return Slack.model_validate({"webhook_url": url, "timeout_s": 1.0})
+    return Slack.model_validate({"webhook_url": url, "timeout_s": TIMEOUT_S})
 
 
 class SlackWire(Wire):
