@@ -1,0 +1,138 @@
+"""Pushed log lines: what a rule hits becomes an event, the rest is counted and kept in a short tail per job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from backend.facts import Batch, RawEvent
+from backend.ingest.rows import Host, Moment, Name, Rejects, Row, Rows, clean, numbered, read
+from detectors.kernel.lines import KernelCode
+
+#: Longest line that is looked at, in characters; kernel records and stack traces are far shorter.
+MAX_LINE = 65_536
+#: A clock that runs ahead by more than this is wrong, and would hold the future's ticks.
+MAX_AHEAD_S = 300.0
+#: What is kept of a line with its event.
+KEPT_CHARS = 4_096
+
+
+class LogRow(Row):
+    """One line: when (unix s), on which host, from which source (kernel, job, slurmctld ...)."""
+
+    ts: Moment
+    host: Host
+    source: Name
+    line: str
+    job: Name = ""
+    rank: int | Name | None = None
+
+
+def read_rows(body: bytes, content_type: str, now: float, max_line: int = MAX_LINE) -> Rows[LogRow]:
+    """Rows of one push, from a JSON array or JSON lines. A row from more than MAX_AHEAD_S ahead of ``now`` (unix s) is
+    rejected; a line over ``max_line`` characters is cut, and its row rejected only where nothing else is right.
+
+    Raises SourceError(permanent=True) where the body as a whole cannot be read.
+    """
+    found = read(body, content_type, LogRow)
+    rejects = Rejects(list(found.rejects), found.rejected)
+    rows: list[LogRow] = []
+    places: list[int] = []
+    for place, row in numbered(found):
+        if row.ts > now + MAX_AHEAD_S:
+            rejects.add(place, "ts", f"lies {row.ts - now:.0f} s in the future: is the clock of {row.host} right?")
+            continue
+        rows.append(row)
+        places.append(place)
+    return Rows(tuple(rows), tuple(places), tuple(rejects.told), rejects.count, found.replaced)
+
+
+def logs_batch(
+    rows: Rows[LogRow],
+    now: float,
+    parse: Callable[[str], KernelCode | None],
+    tails: JobTails | None = None,
+    max_line: int = MAX_LINE,
+) -> Batch:
+    """Events of the lines that ``parse`` knows. Others are counted in ``tails`` and, where they name a job, kept.
+
+    A batch of lines covers no span: what was not sent may still come.
+    """
+    dropped: Counter[str] = Counter()
+    dropped["rows that could not be read"] = rows.rejected
+    dropped["rows with bytes that are no UTF-8"] = rows.replaced
+    events: list[RawEvent] = []
+    for row in rows.rows:
+        line = row.line
+        if len(line) > max_line:
+            dropped["lines cut to the longest that is looked at"] += 1
+            line = line[:max_line]
+        line = clean(line.rstrip("\r\n"))
+        code = parse(line)
+        if code is not None:
+            events.append(event_of(row, line, code))
+        elif tails is not None:
+            tails.add(row.job, line)
+    return Batch("logs", now, now, events=tuple(events), dropped=+dropped)
+
+
+def event_of(row: LogRow, line: str, code: KernelCode) -> RawEvent:
+    """The event of one line. The same line of the same host and time is the same event, however often it is sent."""
+    more = {"source": row.source} | ({"rank": str(row.rank)} if row.rank is not None else {})
+    said = f"{row.host}\0{row.source}\0{row.ts:.6f}\0{line}"
+    return RawEvent(
+        at=row.ts,
+        host=row.host,
+        namespace=code.namespace,
+        code=code.code,
+        text=line[:KEPT_CHARS],
+        dedupe=f"log:{hashlib.sha256(said.encode(errors='replace')).hexdigest()[:40]}",
+        pci=code.pci,
+        job=row.job,
+        attrs=dict(code.attrs) | more,
+    )
+
+
+@dataclass
+class _Tail:
+    lines: deque[str] = field(default_factory=deque)
+    size: int = 0
+
+
+class JobTails:
+    """The last lines of each job, in memory: ``most_lines`` and ``most_bytes`` a job, ``most_jobs`` jobs, the ones
+    that were silent for longest forgotten first. ``lines`` counts every line that no rule hit."""
+
+    def __init__(self, most_lines: int = 200, most_bytes: int = 65_536, most_jobs: int = 2_000) -> None:
+        self.lines = 0
+        self.forgotten_jobs = 0
+        self._most_lines = most_lines
+        self._most_bytes = most_bytes
+        self._most_jobs = most_jobs
+        self._jobs: OrderedDict[str, _Tail] = OrderedDict()
+
+    def add(self, job: str, line: str) -> None:
+        """Count one line; keep it where it names its job."""
+        self.lines += 1
+        if not job:
+            return
+        tail = self._jobs.setdefault(job, _Tail())
+        self._jobs.move_to_end(job)
+        kept = line.encode(errors="replace")[: self._most_bytes].decode(errors="ignore")
+        tail.lines.append(kept)
+        tail.size += len(kept.encode(errors="replace"))
+        while len(tail.lines) > self._most_lines or tail.size > self._most_bytes:
+            tail.size -= len(tail.lines.popleft().encode(errors="replace"))
+        if len(self._jobs) > self._most_jobs:
+            self._jobs.popitem(last=False)
+            self.forgotten_jobs += 1
+
+    def tail(self, job: str) -> Sequence[str]:
+        """The kept lines of one job, oldest first; none for a job that was never heard of."""
+        found = self._jobs.get(job)
+        return tuple(found.lines) if found else ()
+
+    def __len__(self) -> int:
+        return len(self._jobs)

@@ -1,0 +1,157 @@
+"""Prometheus remote write 1.0: a snappy block holding a protobuf WriteRequest becomes a Batch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import cramjam
+import numpy as np
+
+from backend.facts import Batch
+from backend.ingest.base import SourceError
+from backend.ingest.labels import Targets
+from backend.ingest.samples import Scraped, assemble
+from detectors.catalogue import Catalogue
+
+#: A varint of 64 bits has at most this many bytes (protobuf encoding guide).
+VARINT_BYTES = 10
+VARINT, FIXED64, CHUNK, FIXED32 = 0, 1, 2, 5
+Field = tuple[int, int, int, int]
+
+
+def decode(body: bytes, catalogue: Catalogue, max_bytes: int, targets: Targets | None = None) -> Batch:
+    """The Batch of one push; its span is one instant, as a push covers no time: what it leaves out may come by itself.
+
+    max_bytes: largest size after decompression; a larger one is refused before anything is unpacked. ``targets``
+    carries what earlier pushes told about who stands behind which exporter. Raises SourceError(permanent=True) that
+    says what is wrong at which byte.
+    """
+    scraped, unreadable = _request(memoryview(unpacked(body, max_bytes)))
+    series, dropped = assemble(scraped, catalogue, targets)
+    if unreadable:
+        dropped["label that is not UTF-8"] += unreadable
+    last = max((float(one.times[-1]) for one in series), default=0.0)
+    return Batch("remote_write", last, last, series, dropped=dropped)
+
+
+def unpacked(body: bytes, max_bytes: int) -> bytes:
+    """The block without its snappy coat. The length that it declares is believed only as a reason to refuse."""
+    size, _ = _varint(memoryview(body), 0, len(body), "the snappy length")
+    if size > max_bytes:
+        raise _bad(f"the block would unpack to {size} bytes, the limit is {max_bytes}", 0, _SMALLER)
+    try:
+        raw = bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as error:
+        raise _bad(f"no snappy block ({error})", 0, "Send Content-Encoding: snappy, in block format.") from error
+    if len(raw) != size:
+        raise _bad(f"the block declares {size} bytes and holds {len(raw)}", 0, "Send it again.")
+    return raw
+
+
+_SMALLER = "Lower max_samples_per_send, or raise [server] max_body_bytes."
+_ONE = "Send remote write 1.0: Content-Type application/x-protobuf, message prometheus.WriteRequest."
+
+
+def _bad(what: str, at: int, fix: str) -> SourceError:
+    return SourceError(f"remote write, byte {at}: {what}. {fix}", permanent=True)
+
+
+def _request(raw: memoryview) -> tuple[list[Scraped], int]:
+    """Series of a WriteRequest, and how many had a label that is no text. Metadata and the like are skipped."""
+    scraped: list[Scraped] = []
+    unreadable = 0
+    others: set[int] = set()
+    for number, kind, start, end in _fields(raw, 0, len(raw)):
+        if number != 1 or kind != CHUNK:
+            others.add(number)
+            continue
+        try:
+            one = _series(raw, start, end)
+        except UnicodeDecodeError:
+            unreadable += 1
+            continue
+        if one is not None:
+            scraped.append(one)
+    if not scraped and 5 in others:
+        raise _bad("this is a remote write 2.0 message", 0, _ONE)
+    return scraped, unreadable
+
+
+def _series(raw: memoryview, start: int, end: int) -> Scraped | None:
+    """One TimeSeries: labels = 1, samples = 2; exemplars and histograms are not ours. None without samples."""
+    labels: dict[str, str] = {}
+    samples: list[tuple[float, float]] = []
+    for number, kind, first, last in _fields(raw, start, end):
+        if kind != CHUNK:
+            continue
+        if number == 1:
+            name, value = _label(raw, first, last)
+            labels[name] = value
+        elif number == 2:
+            samples.append(_sample(raw, first, last))
+    if not samples:
+        return None
+    both = np.array(samples, np.float64)
+    if both.shape[0] > 1 and np.any(np.diff(both[:, 0]) <= 0):
+        _, kept = np.unique(both[:, 0], return_index=True)
+        both = both[kept]
+    return labels, both[:, 0].copy(), both[:, 1].copy()
+
+
+def _label(raw: memoryview, start: int, end: int) -> tuple[str, str]:
+    texts = {1: "", 2: ""}
+    for number, kind, first, last in _fields(raw, start, end):
+        if kind == CHUNK and number in texts:
+            texts[number] = str(raw[first:last], "utf-8")
+    return texts[1], texts[2]
+
+
+def _sample(raw: memoryview, start: int, end: int) -> tuple[float, float]:
+    """(time in unix s, value); proto3 leaves out what is zero."""
+    value, time_ms = 0.0, 0
+    for number, kind, first, last in _fields(raw, start, end):
+        if number == 1 and kind == FIXED64:
+            value = struct.unpack_from("<d", raw, first)[0]
+        elif number == 2 and kind == VARINT:
+            time_ms = last - (1 << 64) if last >> 63 else last
+    return time_ms / 1000.0, value
+
+
+def _fields(raw: memoryview, at: int, end: int) -> Iterator[Field]:
+    """The fields of one message: (number, wire type, start, end). For a varint ``end`` is its value."""
+    while at < end:
+        begin = at
+        tag, at = _varint(raw, at, end, "a field's tag")
+        number, kind = tag >> 3, tag & 7
+        if number == 0:
+            raise _bad("field number 0", begin, _ONE)
+        if kind == VARINT:
+            start = at
+            value, at = _varint(raw, at, end, f"field {number}")
+            yield number, kind, start, value
+            continue
+        if kind == CHUNK:
+            size, at = _varint(raw, at, end, f"the length of field {number}")
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+        else:
+            raise _bad(f"wire type {kind}", begin, _ONE)
+        if size > end - at:
+            raise _bad(f"field {number} needs {size} bytes and {end - at} are left", begin, "Send it again, whole.")
+        yield number, kind, at, at + size
+        at += size
+
+
+def _varint(raw: memoryview, at: int, end: int, what: str) -> tuple[int, int]:
+    """(value below 2^64, position after it)."""
+    begin, value = at, 0
+    for shift in range(0, 7 * VARINT_BYTES, 7):
+        if at >= end:
+            raise _bad(f"{what} is cut off", begin, "Send it again, whole.")
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
+    raise _bad(f"{what} is no varint", begin, _ONE)

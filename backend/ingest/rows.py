@@ -1,0 +1,222 @@
+"""Pushed rows: a JSON array or JSON lines, each row checked by itself, the good ones kept, the bad ones named."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from backend.ingest.base import SourceError
+
+#: Longest name of a host, job, user or label that is taken, in characters (RFC 1035 for hosts).
+MAX_NAME = 255
+#: Times outside are mistakes: before 2000 an unset clock, after 2100 milliseconds taken for seconds.
+EARLIEST, LATEST = 946_684_800.0, 4_102_444_800.0
+#: Bad rows that are described one by one; the rest is only counted.
+TOLD_REJECTS = 100
+
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One row that was not taken: its place from 0 (the line's in JSON lines), the field, and what is wrong."""
+
+    row: int
+    field: str
+    problem: str
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[M]):
+    """Good rows in order and their places, the first TOLD_REJECTS bad ones, how many bad ones there are, and how many
+    rows held bytes that are no UTF-8 (replaced by U+FFFD)."""
+
+    rows: tuple[M, ...]
+    places: tuple[int, ...] = ()
+    rejects: tuple[Reject, ...] = ()
+    rejected: int = 0
+    replaced: int = 0
+
+
+@dataclass
+class Rejects:
+    """Collects bad rows: describes the first, counts all."""
+
+    told: list[Reject] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, row: int, name: str, problem: str) -> None:
+        self.count += 1
+        if len(self.told) < TOLD_REJECTS:
+            self.told.append(Reject(row, name, problem))
+
+
+class Row(BaseModel):
+    """A row as pushed. Unknown fields are let pass: a sender may know more than we do."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, hide_input_in_errors=True)
+
+
+def read(body: bytes, content_type: str, model: type[M]) -> Rows[M]:
+    """Rows of one push. Raises SourceError(permanent=True) where nothing can be read of the body at all."""
+    rejects = Rejects()
+    documents, replaced = _documents(body, content_type, rejects)
+    rows: list[M] = []
+    places: list[int] = []
+    for place, document in documents:
+        try:
+            rows.append(model.model_validate(document))
+        except ValidationError as error:
+            rejects.add(place, *problem_of(error))
+        else:
+            places.append(place)
+    return Rows(tuple(rows), tuple(places), tuple(rejects.told), rejects.count, replaced)
+
+
+def problem_of(error: ValidationError) -> tuple[str, str]:
+    """(field, what is wrong with it) of the first problem of a row."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    name = ".".join(str(part) for part in first["loc"]) or "row"
+    return name, first["msg"]
+
+
+def _documents(body: bytes, content_type: str, rejects: Rejects) -> tuple[list[tuple[int, Any]], int]:
+    """(place, JSON value) of each row, and how many rows had bytes replaced."""
+    kind = content_type.partition(";")[0].strip().lower()
+    lines = kind in ("application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/json-lines")
+    start = body.lstrip()[:1]
+    if not start:
+        raise SourceError("The body is empty. Send a JSON array or one JSON object a line.", permanent=True)
+    if start == b"[" and not lines:
+        return _array(body)
+    return _lines(body, rejects)
+
+
+def _array(body: bytes) -> tuple[list[tuple[int, Any]], int]:
+    text, broken = decoded(body)
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise SourceError(
+            f"The body is not JSON: {error}. Send a JSON array, or JSON lines.", permanent=True
+        ) from error
+    replaced = sum("\ufffd" in str(document) for document in found) if broken else 0
+    return list(enumerate(found)), replaced
+
+
+def _lines(body: bytes, rejects: Rejects) -> tuple[list[tuple[int, Any]], int]:
+    found: list[tuple[int, Any]] = []
+    replaced = 0
+    for place, line in enumerate(body.split(b"\n")):
+        if not line.strip():
+            continue
+        text, broken = decoded(line)
+        replaced += broken
+        try:
+            found.append((place, orjson.loads(text)))
+        except orjson.JSONDecodeError as error:
+            rejects.add(place, "row", f"is not JSON: {error}")
+    return found, replaced
+
+
+def decoded(raw: bytes) -> tuple[bytes | str, bool]:
+    """The text, and whether bytes that are no UTF-8 had to be replaced by U+FFFD."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", errors="replace"), True
+    return raw, False
+
+
+# --- kinds of fields ------------------------------------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    """Text that every database takes: NUL and halves of surrogate pairs become U+FFFD."""
+    if "\0" in text or not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
+    return text
+
+
+def _moment(value: object) -> object:
+    """Unix seconds, or an RFC 3339 time with its offset; null and "" are no time."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            raise PydanticCustomError("moment", "is no time: write unix seconds, or RFC 3339") from None
+        if at.tzinfo is None:
+            raise PydanticCustomError("moment", "has no offset: write it as 2026-03-01T12:00:00+00:00, or with Z")
+        value = at.timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise PydanticCustomError("moment", "must be unix seconds, or an RFC 3339 text")
+    if not EARLIEST <= value <= LATEST:
+        raise PydanticCustomError("moment", "lies outside the years 2000 to 2100: write unix seconds, not milliseconds")
+    return float(value)
+
+
+def _name(value: object) -> object:
+    """A short text; numbers are taken as text, as many senders give job ids so."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise PydanticCustomError("name", "must be text")
+    if len(value) > MAX_NAME:
+        raise PydanticCustomError("name", "is longer than {most} characters", {"most": MAX_NAME})
+    if value != value.strip() or not value.isprintable():
+        raise PydanticCustomError("name", "must not begin or end with a space or hold control characters")
+    return clean(value)
+
+
+def _host(value: object) -> object:
+    if not isinstance(value, str) or not value:
+        raise PydanticCustomError("host", "must be the name of a host")
+    if not is_host(value):
+        raise PydanticCustomError(
+            "host", "must be a host name: letters, digits, - _ . and : only, up to {most}", {"most": MAX_NAME}
+        )
+    return value
+
+
+def is_host(name: str) -> bool:
+    """Whether a text may name a node; what schedulers, shells and pages would trip over may not."""
+    return len(name) <= MAX_NAME and _HOST.fullmatch(name) is not None
+
+
+#: Unix seconds; RFC 3339 text with an offset is taken too.
+Moment = Annotated[float, BeforeValidator(_moment)]
+MaybeMoment = Annotated[float | None, BeforeValidator(_moment)]
+Name = Annotated[str, BeforeValidator(_name)]
+Host = Annotated[str, BeforeValidator(_host)]
+
+
+def counted(rows: Rows[Any]) -> dict[str, int]:
+    """What a Batch shows as dropped: rows that were not taken, rows with replaced bytes."""
+    found = {"rows that could not be read": rows.rejected, "rows with bytes that are no UTF-8": rows.replaced}
+    return {reason: count for reason, count in found.items() if count}
+
+
+def numbered(rows: Rows[M]) -> Iterator[tuple[int, M]]:
+    return zip(rows.places, rows.rows, strict=True)
+
+
+def object_of(body: bytes) -> Mapping[str, Any] | None:
+    """The body as one JSON object; None where it is something else."""
+    try:
+        found = orjson.loads(decoded(body)[0])
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
