@@ -19,33 +19,36 @@ WHOLE = 12_000
 RESERVE = 1_000
 #: Characters of the tokens for text channels.
 GLYPHS = {"critical": "◆", "high": "▲", "warning": "△", "info": "○"}
-#: What mrkdwn would read as formatting; between letters an underscore is safe.
-_FORMATTING = re.compile(r"[*~`]|(?<!\w)_|_(?!\w)|:\S+:")
+#: What mrkdwn would read as formatting or emoji; an underscore between letters is safe, and so are 02:52:08 and such.
+_FORMATTING = re.compile(r"[*~`]|(?<!\w)_|_(?!\w)|:(?!\d\d:)\S+:")
 
 
 def blocks(message: MessageFacts, url: str) -> list[Block]:
-    """Headline, why, facts, evidence, what to do, link. ``message`` is fit to leave (outgoing.py).
+    """Headline, what it is about, why, facts, evidence, what to do, link. ``message`` is fit to leave (outgoing.py).
 
     Where not all fits, what to do and the facts go before the long reasons, and a line says how much is missing.
     """
     budget = Budget(WHOLE - RESERVE)
-    headline, advice = _plain(message.headline, budget), _plain(message.advice, budget)
+    title = f"{_sign(message)}: {message.headline}"
+    whole = _plain(message.headline, budget) if size(title) > HEADER else []
+    advice = _plain(message.advice, budget)
     facts, why = _fields(message.facts, budget), _plain(message.why, budget, 2 * WHOLE)
     evidence = _plain_lines(message.evidence, budget)
-    shown = [_header(message), *headline, *why, *facts]
+    shown = [_header(_short(title, HEADER)), *whole, _context(_about(message)), *why, *facts]
     shown += [_bold("What we saw"), *evidence] if evidence else []
     shown += [_bold("What to do"), *advice] if advice else []
     if budget.lost:
         shown.append(_context(f"{budget.lost:,} characters more stand in the incident."))
     if url:
         shown.append(_section({"type": "mrkdwn", "text": f"<{escaped(url)}|Open incident {message.incident}>"}))
-    return [*shown, _context(_footer(message))]
+    return shown
 
 
 def fallback(message: MessageFacts) -> str:
     """One line for notifications, search and screen readers."""
     made_up = "simulated · " if message.simulated else ""
-    return escaped(f"{_sign(message)} · {made_up}{_short(message.headline, 300)} (incident {message.incident})")
+    where = f"incident {message.incident} on {_short(message.cluster, 80)}"
+    return escaped(f"{made_up}{_sign(message)}: {_short(message.headline, 300)} ({where})")
 
 
 def escaped(text: str) -> str:
@@ -95,21 +98,19 @@ def _head(text: str, limit: int) -> str:
 
 
 def _sign(message: MessageFacts) -> str:
-    if message.kind == "closed":
-        return f"✓ closed, was {message.severity.word}"
-    return f"{GLYPHS[message.severity.word]} {message.severity.word}"
+    return "✓ closed" if message.kind == "closed" else f"{GLYPHS[message.severity.word]} {message.severity.word}"
 
 
-def _header(message: MessageFacts) -> Block:
-    made_up = " · simulated" if message.simulated else ""
-    text = f"{_sign(message)}{made_up} · incident {message.incident} on {message.cluster}"
-    return {"type": "header", "text": {"type": "plain_text", "text": _short(text, HEADER), "emoji": False}}
+def _header(text: str) -> Block:
+    return {"type": "header", "text": {"type": "plain_text", "text": escaped(text), "emoji": False}}
 
 
-def _footer(message: MessageFacts) -> str:
+def _about(message: MessageFacts) -> str:
+    was = f"was {message.severity.word} · " if message.kind == "closed" else ""
     when = utc(message.at).strftime("%Y-%m-%d %H:%M:%S UTC")
-    made_up = " Simulated: this cluster is made up; no real node is touched." if message.simulated else ""
-    return f"Watchkeeper, cluster {_short(message.cluster, 80)}, {message.kind} {when}.{made_up}"
+    made_up = " · simulated: this cluster is made up, no real node is touched" if message.simulated else ""
+    cluster = _short(message.cluster, 80)
+    return f"{was}incident {message.incident} on {cluster} · {message.kind} {when}{made_up}"
 
 
 def _plain(text: str, budget: Budget, most: int = SECTION) -> list[Block]:

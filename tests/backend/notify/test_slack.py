@@ -90,15 +90,18 @@ def test_retry_after_is_read_in_both_forms_and_nonsense_is_nothing(
 
 def test_a_message_reads_answer_first() -> None:
     shown = as_read(payload(OPENED, URL)).splitlines()
-    assert shown[0] == "◆ critical · incident 812 on main"
-    assert shown[1] == OPENED.headline
-    assert payload(CLOSED, URL)["text"].startswith("✓ closed, was critical · GPU 3 of gpu-0412 is back.")
+    assert shown[0] == f"◆ critical: {OPENED.headline}"
+    assert shown[1] == "incident 812 on main · opened 2026-11-12 02:52:08 UTC"
+    assert shown[2] == OPENED.why
+    assert payload(CLOSED, URL)["text"].startswith("✓ closed: GPU 3 of gpu-0412 is back.")
+    assert as_read(payload(CLOSED, URL)).splitlines()[1].startswith("was critical · incident 812 on main · closed")
 
 
 def test_a_pci_address_or_a_star_stays_what_it_is() -> None:
-    body = payload(replace(OPENED, facts=(("PCI", "0000:9b:00"), ("Name", "*gpu*"), ("Kind", "gpu_bus_loss"))), URL)
+    facts = (("PCI", "0000:9b:00"), ("Name", "*gpu*"), ("Kind", "gpu_bus_loss"), ("Since", "02:52:08 UTC"))
+    body = payload(replace(OPENED, facts=facts), URL)
     fields = [field for block in body["blocks"] for field in block.get("fields", [])]
-    assert [field["type"] for field in fields] == ["plain_text", "plain_text", "mrkdwn"]
+    assert [field["type"] for field in fields] == ["plain_text", "plain_text", "mrkdwn", "mrkdwn"]
 
 
 def test_no_text_of_the_cluster_is_a_control_sequence() -> None:
