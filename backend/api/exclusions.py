@@ -1,0 +1,226 @@
+"""exclusions: which nodes are kept from new work, and which of these nodes should a job leave out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import PlainTextResponse, Response
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from backend import writes
+from backend.answers import verdicts
+from backend.api.guard import Reader, Writer, watch_of
+from backend.api.nodes import json
+from backend.api.problems import Problem
+from backend.api.snapshots import snapshot_of, snapshots_of
+from backend.clients import hostlist
+from backend.model.actions import Exclusion
+from backend.store import actions
+from backend.store import cluster as cluster_rows
+from backend.watch import Watch
+
+router = APIRouter(prefix="/exclusions", tags=["exclusions"])
+
+WatchOf = Annotated[Watch, Depends(watch_of)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+#: How long a person's exclusion lasts where they did not say: as long as an approved one by default.
+DEFAULT_HOURS = 168
+
+
+class Question(BaseModel):
+    """Which of these nodes should a job avoid? Without ``nodes``: those of the job's last attempt, else all known."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"nodes": "gpu-[0001-0064]", "job": "41207"}]}
+    )
+    nodes: list[Name] | str | None = Field(None, description="Names, or one hostlist.")
+    job: Name | None = None
+
+
+class Reply(BaseModel):
+    exclude: list[str] = Field(description="Under a binding exclusion.", examples=[["gpu-0007"]])
+    avoid: list[str] = Field(description="Advice only: proposed, or suspect.", examples=[["gpu-0012"]])
+    unknown: list[str] = Field(description="Never seen, dark or blind: not vouched for.", examples=[[]])
+    hostlist: str = Field(
+        description="exclude as a hostlist; with advisory=1 also avoid. What sbatch --exclude takes.",
+        examples=["gpu-0007"],
+    )
+    binding: bool = Field(description="True where hostlist names binding nodes only, and at least one.")
+    reasons: dict[str, list[str]] = Field(examples=[{"gpu-0007": ["Excluded by dana: GPU 3 fell off the bus"]}])
+    as_of: datetime
+
+
+class ExclusionRow(BaseModel):
+    id: int | None = Field(description="null: a plan nobody has approved; it binds nobody.")
+    node: str
+    origin: Literal["person", "approved", "act", "proposed"]
+    binding: bool
+    owner: str
+    reason: str
+    kind: str
+    incident: int | None
+    created_at: datetime
+    until: datetime | None
+    lifted_at: datetime | None = None
+
+
+class ExclusionList(BaseModel):
+    items: list[ExclusionRow]
+    hostlist: str
+    as_of: datetime
+
+
+class NewExclusion(BaseModel):
+    """Keep new work from a node. Give ``until`` or ``hours``; without either it lasts 7 days."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"node": "gpu-0412", "reason": "riser is being swapped", "hours": 8}]},
+    )
+    node: Name
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    until: AwareDatetime | None = None
+    hours: float | None = Field(None, gt=0, le=24 * 365)
+
+
+Advisory = Annotated[bool, Query(description="Also what is only proposed or suspected; it binds nobody.")]
+Format = Annotated[Literal["json", "hostlist", "lines"], Query(alias="format")]
+
+
+@router.post("/query", operation_id="query_exclusions", response_model=Reply)
+async def query(
+    request: Request, question: Question, _: Reader, watch: WatchOf, advisory: Advisory = False
+) -> Response:
+    """Which of these nodes to leave out, as lists and as a hostlist."""
+    seen = await snapshot_of(request, watch)
+    names = _asked(watch, question)
+    reply = verdicts.query(seen, sorted(seen.nodes) if names is None else names, advisory=advisory)
+    return json(
+        {
+            "exclude": reply.exclude,
+            "avoid": reply.avoid,
+            "unknown": reply.unknown,
+            "hostlist": reply.hostlist,
+            "binding": reply.binding,
+            "reasons": reply.reasons,
+            "as_of": reply.as_of,
+        }
+    )
+
+
+def _asked(watch: Watch, question: Question) -> list[str] | None:
+    """The names a question is about; None: all known. Raises Problem for a hostlist that cannot be read."""
+    if question.nodes is None and question.job is not None:
+        return _held_by(watch, question.job)
+    if question.nodes is None:
+        return None
+    try:
+        if isinstance(question.nodes, str):
+            return hostlist.expand(question.nodes)
+        hostlist.render(question.nodes)
+        return question.nodes
+    except hostlist.HostlistError as error:
+        raise Problem(422, str(error), errors=[{"where": "body.nodes", "what": str(error)}]) from error
+
+
+def _held_by(watch: Watch, job: str) -> list[str]:
+    """Nodes of the job's last attempt that had any. Raises Problem for a job that never ran here."""
+    with watch.store.read() as session:
+        spans = cluster_rows.allocations(session, watch.cluster, [job])
+    last = max((span.restart for span in spans), default=None)
+    if last is None:
+        raise Problem(404, f"Job {job} never held a node in cluster {watch.cluster}; name the nodes instead.")
+    return list(dict.fromkeys(span.node for span in spans if span.restart == last))
+
+
+@router.get(
+    "",
+    operation_id="list_exclusions",
+    response_model=ExclusionList,
+    responses={200: {"content": {"text/plain": {"example": "gpu-[0007,0012]"}}}},
+)
+def list_exclusions(_: Reader, watch: WatchOf, shape: Format = "json", advisory: Advisory = False) -> Any:
+    """Nodes that are kept from new work now: the binding ones; with ``advisory=1`` also what is only proposed.
+
+    ``format=hostlist`` is one line for ``sbatch --exclude``, ``format=lines`` one node a line; both are empty for none.
+    """
+    now = watch.clock.now()
+    with watch.store.read() as session:
+        rows = [_row(row) for row in actions.live_exclusions(session, watch.cluster, now)]
+        rows += _proposed(watch, session, {row["node"] for row in rows}) if advisory else []
+    rows = [row for row in rows if row["binding"] or advisory]
+    names = [str(row["node"]) for row in rows]
+    if shape == "hostlist":
+        return PlainTextResponse(hostlist.render(names) + "\n" if names else "")
+    if shape == "lines":
+        return PlainTextResponse("".join(f"{name}\n" for name in sorted(set(names), key=hostlist.natural)))
+    return json({"items": rows, "hostlist": hostlist.render(names), "as_of": now})
+
+
+def _row(row: Exclusion) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "node": row.node,
+        "origin": row.origin,
+        "binding": row.origin in verdicts.BINDING and row.lifted_at is None,
+        "owner": row.owner,
+        "reason": row.reason,
+        "kind": row.kind,
+        "incident": row.incident_id,
+        "created_at": row.created_at,
+        "until": row.until,
+        "lifted_at": row.lifted_at,
+    }
+
+
+def _proposed(watch: Watch, session: Any, held: set[str]) -> list[dict[str, Any]]:
+    """Plans that wait for somebody, one row a node that they would take out."""
+    rows = []
+    for decision in actions.standing(session, watch.cluster):
+        for node in dict.fromkeys(verdicts.kept_from(decision)):
+            if node not in held:
+                rows.append(
+                    {
+                        "id": None,
+                        "node": node,
+                        "origin": "proposed",
+                        "binding": False,
+                        "owner": "watchkeeper",
+                        "reason": decision.sentence,
+                        "kind": "",
+                        "incident": decision.incident_id,
+                        "created_at": decision.at,
+                        "until": None,
+                        "lifted_at": None,
+                    }
+                )
+    return rows
+
+
+@router.post("", operation_id="create_exclusion", response_model=ExclusionRow, status_code=201)
+def create(request: Request, new: NewExclusion, person: Writer, watch: WatchOf) -> Response:
+    """Keep new work from a node, in your name: binding at once. The cluster itself is not touched."""
+    if new.until is not None and new.hours is not None:
+        raise Problem(
+            422, "Give either until or hours, not both.", errors=[{"where": "body.hours", "what": "both given"}]
+        )
+    until = new.until or watch.clock.now() + timedelta(hours=new.hours or DEFAULT_HOURS)
+    row = writes.exclude(watch, new.node, person, new.reason, until)
+    snapshots_of(request).forget(watch.cluster)
+    return json(_row(row), 201)
+
+
+@router.delete("/{exclusion_id}", operation_id="lift_exclusion", response_model=ExclusionRow)
+def lift(
+    request: Request,
+    exclusion_id: int,
+    person: Writer,
+    watch: WatchOf,
+    reason: Annotated[str, Query(max_length=1000)] = "",
+) -> Response:
+    """End an exclusion. What you made yourself needs an operator, what was approved an approver."""
+    row = writes.lift(watch, exclusion_id, person, reason)
+    snapshots_of(request).forget(watch.cluster)
+    return json(_row(row))

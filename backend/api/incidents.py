@@ -1,0 +1,229 @@
+"""incidents: what is broken, why, since when, and what people did about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from sqlmodel import Session
+
+from backend import writes
+from backend.api.guard import Reader, Writer, watch_of
+from backend.api.nodes import json
+from backend.api.orders import of_decision, of_order
+from backend.api.snapshots import snapshots_of
+from backend.model.events import Finding
+from backend.model.incidents import Entry, Incident
+from backend.store import actions, findings, incidents
+from backend.watch import Watch
+from backend.writes import Missing
+
+router = APIRouter(prefix="/incidents", tags=["incidents"])
+
+WatchOf = Annotated[Watch, Depends(watch_of)]
+State = Literal["open", "acknowledged", "mitigated", "resolved"]
+
+
+class Hypothesis(BaseModel):
+    kind: str
+    entity: str
+    entity_kind: str
+    node: str
+    score: float
+    reason: str
+    authority: str = Field(description="code, state, vote, trend, rate, rule or band")
+
+
+class IncidentRow(BaseModel):
+    """One fault. ``entity`` prints as in ``gpu-0412/gpu3``; ``dark_sources`` could not be read when it opened."""
+
+    id: int
+    kind: str
+    severity: Literal["info", "warning", "high", "critical"]
+    state: State
+    headline: str
+    entity: str
+    node: str
+    job: str
+    run: str
+    opened_at: datetime
+    changed_at: datetime
+    closed_at: datetime | None
+    mttr_s: float | None = Field(description="From open to close, in seconds.")
+    blind: bool = Field(description="It cannot be judged at present, so it does not resolve.")
+    acknowledged_by: str
+    entities: list[str]
+    victims: list[str]
+    dark_sources: list[str]
+
+
+class IncidentList(BaseModel):
+    items: list[IncidentRow]
+    next: int | None = Field(description="Give it as ``before`` for the next page; null: that was all.")
+
+
+class TimelineEntry(BaseModel):
+    at: datetime
+    what: str
+    actor: str
+    text: str
+
+
+class FindingRow(BaseModel):
+    key: str
+    detector: str
+    kind: str
+    entity: str
+    severity: str
+    score: float
+    since: datetime
+    reason: str
+    evidence: list[dict[str, Any]]
+    raised_at: datetime
+    cleared_at: datetime | None
+    victim: bool
+
+
+class IncidentDetail(IncidentRow):
+    hypotheses: list[Hypothesis]
+    timeline: list[TimelineEntry]
+    decision: dict[str, Any] | None = Field(description="The newest decision, as in GET orders.")
+    orders: list[dict[str, Any]]
+
+
+class FindingList(BaseModel):
+    items: list[FindingRow]
+
+
+class NewNote(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "Riser ordered, ticket 4711"}]})
+    text: Annotated[str, StringConstraints(min_length=1, max_length=writes.NOTE_MAX)]
+
+
+def row_of(row: Incident) -> dict[str, Any]:
+    closed = row.closed_at
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "severity": row.severity,
+        "state": row.state,
+        "headline": row.headline,
+        "entity": row.entity_name,
+        "node": row.node,
+        "job": row.job,
+        "run": row.run,
+        "opened_at": row.opened_at,
+        "changed_at": row.changed_at,
+        "closed_at": closed,
+        "mttr_s": (closed - row.opened_at).total_seconds() if closed else None,
+        "blind": row.blind,
+        "acknowledged_by": row.acknowledged_by,
+        "entities": row.entities,
+        "victims": row.victims,
+        "dark_sources": row.dark,
+    }
+
+
+def _entry(row: Entry) -> dict[str, Any]:
+    return {"at": row.at, "what": row.what, "actor": row.actor, "text": row.text}
+
+
+def _finding(row: Finding) -> dict[str, Any]:
+    return {
+        "key": row.key,
+        "detector": row.detector,
+        "kind": row.kind,
+        "entity": row.entity_name,
+        "severity": row.severity,
+        "score": row.score,
+        "since": row.since,
+        "reason": row.reason,
+        "evidence": row.evidence,
+        "raised_at": row.raised_at,
+        "cleared_at": row.cleared_at,
+        "victim": row.victim,
+    }
+
+
+def _detail(session: Session, row: Incident) -> dict[str, Any]:
+    incident_id = row.id or 0
+    decision = actions.latest_decision(session, incident_id)
+    return {
+        **row_of(row),
+        "hypotheses": row.hypotheses,
+        "timeline": [_entry(entry) for entry in incidents.timeline(session, incident_id)],
+        "decision": of_decision(decision) if decision is not None else None,
+        "orders": [of_order(order) for order in actions.orders_of(session, incident_id)],
+    }
+
+
+def _found(session: Session, watch: Watch, incident_id: int) -> Incident:
+    row = incidents.by_id(session, watch.cluster, incident_id)
+    if row is None:
+        raise Missing(f"No incident {incident_id} in cluster {watch.cluster}; GET /api/v1/incidents lists them.")
+    return row
+
+
+LIVE: Sequence[State] = ("open", "acknowledged", "mitigated")
+States = Annotated[
+    list[State | Literal["all"]] | None, Query(alias="state", description="Default: all but resolved; all: every one.")
+]
+
+
+@router.get("", operation_id="list_incidents", response_model=IncidentList)
+def list_incidents(
+    _: Reader,
+    watch: WatchOf,
+    states: States = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    before: Annotated[int | None, Query(ge=1)] = None,
+) -> Response:
+    """Newest first."""
+    wanted = [] if states and "all" in states else list(states or LIVE)
+    with watch.store.read() as session:
+        rows = incidents.page(session, watch.cluster, [str(s) for s in wanted], limit, before)
+    return json({"items": [row_of(row) for row in rows], "next": rows[-1].id if len(rows) == limit else None})
+
+
+@router.get("/{incident_id}", operation_id="read_incident", response_model=IncidentDetail)
+def read_incident(incident_id: int, _: Reader, watch: WatchOf) -> Response:
+    """One incident with its ranked causes, its timeline, and what is or would be done about it."""
+    with watch.store.read() as session:
+        return json(_detail(session, _found(session, watch, incident_id)))
+
+
+@router.get("/{incident_id}/findings", operation_id="list_incident_findings", response_model=FindingList)
+def list_findings(incident_id: int, _: Reader, watch: WatchOf) -> Response:
+    """Every finding behind an incident with its evidence; ``victim`` ones follow from the cause."""
+    with watch.store.read() as session:
+        _found(session, watch, incident_id)
+        rows = findings.of_incident(session, incident_id)
+    return json({"items": [_finding(row) for row in rows]})
+
+
+@router.post("/{incident_id}/ack", operation_id="acknowledge_incident", response_model=IncidentDetail)
+def acknowledge(incident_id: int, person: Writer, watch: WatchOf) -> Response:
+    """Say that you have it. Twice is no error."""
+    writes.acknowledge(watch, incident_id, person)
+    return read_incident(incident_id, person, watch)
+
+
+@router.post("/{incident_id}/resolve", operation_id="resolve_incident", response_model=IncidentDetail)
+def resolve(request: Request, incident_id: int, person: Writer, watch: WatchOf) -> Response:
+    """Say that it is mended: its node is given back, then it closes. Giving back a drained node needs an approver."""
+    writes.resolve(watch, incident_id, person)
+    snapshots_of(request).forget(watch.cluster)
+    return read_incident(incident_id, person, watch)
+
+
+@router.post("/{incident_id}/notes", operation_id="note_incident", response_model=IncidentDetail, status_code=201)
+def note(incident_id: int, new: NewNote, person: Writer, watch: WatchOf) -> Response:
+    """Put your words on the timeline."""
+    writes.add_note(watch, incident_id, person, new.text)
+    found = read_incident(incident_id, person, watch)
+    found.status_code = 201
+    return found

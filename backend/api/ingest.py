@@ -1,0 +1,176 @@
+"""POST ingest: what exporters, agents and schedulers push. What a 2xx means stands in contracts.md."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from backend import pipeline
+from backend.api.bodies import unpacked
+from backend.api.guard import Sender, parts_of, watch_of
+from backend.api.intake import Intake
+from backend.api.nodes import json
+from backend.api.problems import Problem
+from backend.api.schemas import rows_body, topology_body, write_body
+from backend.clock import unix
+from backend.facts import Batch
+from backend.ingest.base import SourceError
+from backend.ingest.jobs import jobs_batch
+from backend.ingest.logs import logs_batch, read_rows
+from backend.ingest.remote_write import decode
+from backend.ingest.rows import Reject
+from backend.ingest.topology import topology_batch
+from backend.pipeline import Accepted
+from backend.registry import Parts
+from backend.watch import Watch
+from detectors.kernel.lines import parse
+
+router = APIRouter(prefix="/ingest", tags=["ingest"])
+
+#: Label names repeat, so a block unpacks to many times its size; beyond this it is a bomb.
+MOST_UNPACKED = 8
+
+PartsOf = Annotated[Parts, Depends(parts_of)]
+WatchOf = Annotated[Watch, Depends(watch_of)]
+
+
+class RejectedRow(BaseModel):
+    row: int = Field(description="Its place from 0; the line's, in JSON lines.", examples=[3])
+    field: str = Field(examples=["ts"])
+    problem: str = Field(examples=["must be unix seconds, or an RFC 3339 text"])
+
+
+class Taken(BaseModel):
+    """What became of one body."""
+
+    accepted: int = Field(description="Events, records or samples that are kept as the contract promises.")
+    duplicates: int = Field(description="Events that were kept before; sending twice is safe.")
+    counted: int = Field(description="Log lines that no rule hits: counted, and kept in a short tail per job.")
+    rejected: list[RejectedRow] = Field(description="Rows that were not taken; the first 100 of them.")
+    dropped: dict[str, int] = Field(description="What else was left out, by reason.")
+
+
+def intake_of(request: Request) -> Intake:
+    found = request.app.state.intake
+    assert isinstance(found, Intake)
+    return found
+
+
+async def turn(request: Request, sender: Sender) -> AsyncIterator[None]:
+    """A place among the bodies that are worked on; taken before the body is read, so that waiting costs no memory."""
+    with intake_of(request).turn(request.url.path.rpartition("/")[2]):
+        yield
+
+
+async def plain(request: Request, parts: PartsOf, _: Annotated[None, Depends(turn)]) -> bytes:
+    """The body, read and unpacked within the limit."""
+    body = await request.body()
+    encoding = request.headers.get("content-encoding", "")
+    return await run_in_threadpool(unpacked, body, encoding, parts.settings.server.max_body_bytes)
+
+
+async def packed(request: Request, _: Annotated[None, Depends(turn)]) -> bytes:
+    """The body of a remote write as it came: its decoder unpacks it, and bounds that itself."""
+    encoding = request.headers.get("content-encoding", "snappy").strip().lower()
+    if encoding != "snappy":
+        raise Problem(415, f"Content-Encoding {encoding!r} is not taken here; remote write 1.0 sends snappy.")
+    return await request.body()
+
+
+Plain = Annotated[bytes, Depends(plain)]
+
+
+def content_type(request: Request) -> str:
+    return request.headers.get("content-type", "")
+
+
+def readable(read: Callable[[], Any]) -> Any:
+    """Raises Problem 400 for a body of which nothing can be read."""
+    try:
+        return read()
+    except SourceError as error:
+        raise Problem(400, str(error)) from error
+
+
+def taken(request: Request, watch: Watch, batch: Batch, rejects: Sequence[Reject], counted: int = 0) -> Response:
+    """Commit a batch and say what became of it. Raises Problem 422 where nothing was right and something wrong."""
+    kept = bool(batch.events or batch.attempts or batch.nodes or batch.series)
+    if rejects and not kept and not counted:
+        intake_of(request).count(watch.cluster, Accepted(dropped=batch.dropped))
+        flaws = [{"where": f"row {r.row}, {r.field}", "what": r.problem} for r in rejects[:20]]
+        first = rejects[0]
+        raise Problem(422, f"No row was right; row {first.row}: {first.field} {first.problem}.", errors=flaws)
+    accepted = pipeline.accept(watch, batch) if kept else Accepted(dropped=batch.dropped)
+    intake_of(request).count(watch.cluster, accepted)
+    return json(_body(accepted, rejects, counted))
+
+
+def _body(accepted: Accepted, rejects: Sequence[Reject], counted: int) -> Mapping[str, Any]:
+    return {
+        "accepted": accepted.events + accepted.records + accepted.samples,
+        "duplicates": accepted.duplicates,
+        "counted": counted,
+        "rejected": [asdict(reject) for reject in rejects],
+        "dropped": dict(accepted.dropped),
+    }
+
+
+LOG_EXAMPLE = {
+    "ts": 1772366400.25,
+    "host": "gpu-0412",
+    "source": "kernel",
+    "line": "NVRM: Xid (PCI:0000:9d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+}
+
+
+@router.post("/logs", operation_id="ingest_logs", response_model=Taken, openapi_extra=rows_body("LogRow", LOG_EXAMPLE))
+def logs(request: Request, watch: WatchOf, body: Plain) -> Response:
+    """Log lines. One that a rule hits is committed as an event before the 2xx; the others are counted."""
+    now, kind = unix(watch.clock.now()), content_type(request)
+    rows = readable(lambda: read_rows(body, kind, now))
+    with intake_of(request).tails(watch.cluster) as tails:
+        batch = logs_batch(rows, now, parse, tails)
+    return taken(request, watch, batch, rows.rejects, len(rows.rows) - len(batch.events))
+
+
+JOB_EXAMPLE = {
+    "job": "41207",
+    "restart": 0,
+    "run": "atlas-70b-pretrain",
+    "user": "lena",
+    "state": "RUNNING",
+    "submit": 1772360000,
+    "start": 1772360010,
+    "nodes": "gpu-[0001-0016]",
+    "gpus_per_node": 8,
+}
+
+
+@router.post("/jobs", operation_id="ingest_jobs", response_model=Taken, openapi_extra=rows_body("JobRow", JOB_EXAMPLE))
+def jobs(request: Request, watch: WatchOf, body: Plain) -> Response:
+    """Job records: one row an attempt, told again whenever something about it changes."""
+    now, kind = unix(watch.clock.now()), content_type(request)
+    batch, rejects = readable(lambda: jobs_batch(body, kind, now))
+    return taken(request, watch, batch, rejects)
+
+
+@router.post("/topology", operation_id="ingest_topology", response_model=Taken, openapi_extra=topology_body())
+def topology(request: Request, watch: WatchOf, body: Plain) -> Response:
+    """Which nodes there are, where they stand and which GPUs they hold: a whole topology.json, or rows of it."""
+    now, kind = unix(watch.clock.now()), content_type(request)
+    batch, rejects = readable(lambda: topology_batch(body, kind, now))
+    return taken(request, watch, batch, rejects)
+
+
+@router.post("/remote-write", operation_id="ingest_remote_write", response_model=Taken, openapi_extra=write_body())
+def remote_write(request: Request, watch: WatchOf, parts: PartsOf, body: Annotated[bytes, Depends(packed)]) -> Response:
+    """Prometheus remote write 1.0. Samples are in the ring with the 2xx; names nobody needs are counted as dropped."""
+    limit, targets = parts.settings.server.max_body_bytes * MOST_UNPACKED, intake_of(request).targets(watch.cluster)
+    batch = readable(lambda: decode(body, watch.catalogue, limit, targets))
+    return taken(request, watch, batch, ())

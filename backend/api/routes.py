@@ -1,0 +1,36 @@
+"""Puts the API on an application: its routers, its limits, and its way of saying what went wrong."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI
+
+from backend.api import exclusions, incidents, ingest, nodes, orders, system
+from backend.api.bodies import BodyLimit
+from backend.api.guard import Callers
+from backend.api.intake import Intake
+from backend.api.problems import ProblemBody, install_problems
+from backend.api.snapshots import Snapshots
+
+PREFIX = "/api/v1"
+#: Answers any route may give beside its own.
+PROBLEMS: dict[int | str, dict[str, object]] = {
+    status: {"model": ProblemBody, "content": {"application/problem+json": {}}}
+    for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
+}
+
+
+def routers() -> tuple[APIRouter, ...]:
+    """Everything under PREFIX, a router a noun."""
+    return (nodes.router, exclusions.router, incidents.router, orders.router, ingest.router)
+
+
+def install(app: FastAPI) -> None:
+    """Mount it all. ``app.state.parts`` is set already."""
+    app.state.snapshots = Snapshots()
+    app.state.intake = Intake()
+    app.state.callers = Callers()
+    for router in routers():
+        app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
+    app.include_router(system.router)
+    app.add_middleware(BodyLimit, limit=app.state.parts.settings.server.max_body_bytes)
+    install_problems(app)

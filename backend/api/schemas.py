@@ -1,0 +1,78 @@
+"""Request bodies of the ingest routes for OpenAPI: rows as JSON array or JSON lines, checked row by row, not by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from backend.ingest.jobs import JobRow
+from backend.ingest.logs import LogRow
+from backend.ingest.topology import NodeRow
+
+MODELS: dict[str, type[BaseModel]] = {"LogRow": LogRow, "JobRow": JobRow, "NodeRow": NodeRow}
+
+
+def row_schema(name: str) -> dict[str, Any]:
+    """The JSON schema of one row with every reference written out."""
+    schema = MODELS[name].model_json_schema(mode="validation")
+    defined = schema.pop("$defs", {})
+    written = _written_out(schema, defined)
+    assert isinstance(written, dict)
+    return written
+
+
+def _written_out(part: Any, defined: dict[str, Any]) -> Any:
+    if isinstance(part, dict):
+        if "$ref" in part:
+            return _written_out(defined[part["$ref"].rpartition("/")[2]], defined)
+        return {key: _written_out(value, defined) for key, value in part.items()}
+    return [_written_out(value, defined) for value in part] if isinstance(part, list) else part
+
+
+def rows_body(name: str, example: dict[str, Any]) -> dict[str, Any]:
+    """Rows as a JSON array, or one a line."""
+    row = row_schema(name)
+    return _body(
+        {
+            "application/json": {"schema": {"type": "array", "items": row}, "example": [example]},
+            "application/x-ndjson": {"schema": row, "example": example},
+        }
+    )
+
+
+TOPOLOGY_EXAMPLE = {
+    "nodes": [
+        {
+            "name": "gpu-0412",
+            "rack": "r12",
+            "switch": "leaf6",
+            "gpus": [
+                {"index": 0, "uuid": "GPU-6b1d2c9e-0000-4000-8000-000000000001", "pci_bus_id": "00000000:1B:00.0"}
+            ],
+        }
+    ]
+}
+
+
+def topology_body() -> dict[str, Any]:
+    row = row_schema("NodeRow")
+    whole = {"type": "object", "properties": {"nodes": {"type": "array", "items": row}}, "required": ["nodes"]}
+    return _body(
+        {
+            "application/json": {
+                "schema": {"anyOf": [whole, {"type": "array", "items": row}]},
+                "example": TOPOLOGY_EXAMPLE,
+            },
+            "application/x-ndjson": {"schema": row, "example": TOPOLOGY_EXAMPLE["nodes"][0]},
+        }
+    )
+
+
+def write_body() -> dict[str, Any]:
+    """A protobuf WriteRequest in a snappy block."""
+    return _body({"application/x-protobuf": {"schema": {"type": "string", "format": "binary"}}})
+
+
+def _body(content: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": content}}
