@@ -1,11 +1,22 @@
-"""The shape of the configuration: one frozen object, built once in the CLI and handed down."""
+"""The configuration: its shape, how it is loaded, and its reference. One frozen object, built once in the CLI."""
 
 from __future__ import annotations
 
+import difflib
+import logging
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from backend import settings_file
+from backend.settings_file import PREFIX, Mistake, Place, Tree, dotted, fields, is_scalar, is_secret, section_of
+from backend.settings_file import SettingsError as SettingsError
 
 Mode = Literal["observe", "propose", "act"]
 
@@ -13,26 +24,37 @@ Mode = Literal["observe", "propose", "act"]
 class Section(BaseModel):
     """Unknown keys stop the start; nothing changes after it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class Server(Section):
     host: str = Field("127.0.0.1", description="Address to listen on. Off loopback, ingest needs a token.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    url: str = Field("", description="How people reach this server; links in mail and Slack start with it.")
+    url: str = Field(
+        "",
+        pattern=r"^(https?://\S+)?$",
+        description="How people reach this server, as in https://watch.example; links in mail and Slack start with it.",
+    )
     max_body_bytes: int = Field(16_777_216, gt=0, description="Largest request body; a larger one is answered 413.")
 
 
 class Store(Section):
-    url: str = Field("", description="Database URL. Empty: SQLite in the data folder.")
+    url: str = Field(
+        "",
+        repr=False,
+        json_schema_extra={"secret": True},  # it may hold a password
+        description="Database: sqlite:////path.db or postgresql+psycopg://user@host/name. Empty: SQLite in the folder.",
+    )
     folder: Path = Field(Path("watchkeeper-data"), description="Data folder; a network file system is refused.")
 
 
 class Prometheus(Section):
-    url: str = Field(description="Base URL of Prometheus, VictoriaMetrics, Thanos or Mimir.")
+    url: str = Field(
+        pattern=r"^https?://\S+$", description="Base URL of Prometheus, VictoriaMetrics, Thanos or Mimir (http, https)."
+    )
     interval_s: float = Field(15.0, ge=1, description="How often to read, in seconds.")
     timeout_s: float = Field(10.0, gt=0, description="Longest wait for one answer, in seconds.")
-    headers: dict[str, str] = Field(default_factory=dict, description="Extra request headers.")
+    headers: dict[str, str] = Field(default_factory=dict, repr=False, description="Extra request headers.")
     matchers: str = Field("", description='Extra label matchers, as in cluster="main".')
 
 
@@ -99,9 +121,209 @@ class Settings(Section):
     mode: Mode = Field("observe", description="observe binds nobody; propose asks; act does.")
     server: Server = Field(default_factory=Server)
     store: Store = Field(default_factory=Store)
-    cluster: tuple[Cluster, ...] = Field((Cluster(),), min_length=1)
+    cluster: tuple[Cluster, ...] = Field((Cluster(),), min_length=1, description="One table a cluster.")
     email: Email | None = None
     slack: Slack | None = None
     incidents: Incidents = Field(default_factory=Incidents)
     policy: Policy = Field(default_factory=Policy)
     security: Security = Field(default_factory=Security)
+
+    @field_validator("cluster")
+    @classmethod
+    def _named_once(cls, clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
+        names = [cluster.name for cluster in clusters]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"has two clusters named {', '.join(twice)}")
+        return clusters
+
+
+# --- loading --------------------------------------------------------------------------------------------------------
+
+#: Old key -> new key, both dotted. A renamed key still works, with a warning, for two releases.
+RENAMED: Mapping[str, str] = {}
+
+log = logging.getLogger("watchkeeper.settings")
+
+
+def load(path: Path | None, environ: Mapping[str, str], renamed: Mapping[str, str] = RENAMED) -> Settings:
+    """Settings from a TOML file (None: all defaults) with WATCHKEEPER_SECTION__KEY of the environment on top.
+
+    Raises SettingsError with every mistake found: its key, file and line, what is wrong and the fix.
+    """
+    tree = settings_file.read(path, environ, Settings)
+    for old, new in renamed.items():
+        _rename(tree, old, new)
+    try:
+        settings = Settings.model_validate(tree.values)
+    except ValidationError as error:
+        raise SettingsError(*tree.mistakes, *_mistakes(error, tree)) from None
+    if tree.mistakes:
+        raise SettingsError(*tree.mistakes)
+    return settings
+
+
+def _rename(tree: Tree, old: str, new: str) -> None:
+    """Move a value from its old place to its new one, and say so."""
+    place, target = tuple(old.split(".")), tuple(new.split("."))
+    source = _table(tree.values, place)
+    if source is None or place[-1] not in source:
+        return
+    where = tree.where(place)
+    value = source.pop(place[-1])
+    into = _table(tree.values, target, make=True)
+    if into is None or target[-1] in into:
+        tree.wrong(place, f"is now {new}, which is set too", f"Remove {old}.", where)
+        return
+    into[target[-1]] = value
+    tree.origins[target] = tree.origins.get(place, where)
+    log.warning("%s: %s is now %s; the old name will stop working", where, old, new)
+
+
+def _table(values: dict[str, Any], place: tuple[str, ...], make: bool = False) -> dict[str, Any] | None:
+    """The table that holds the last part of ``place``."""
+    for part in place[:-1]:
+        inner = values.setdefault(part, {}) if make else values.get(part)
+        if not isinstance(inner, dict):
+            return None
+        values = inner
+    return values
+
+
+def _mistakes(error: ValidationError, tree: Tree) -> Iterator[Mistake]:
+    found = error.errors(include_url=False, include_context=True)
+    places = [tuple(each["loc"]) for each in found]
+    for each, place in zip(found, places, strict=True):
+        if each["type"] == "too_short" and any(p[: len(place)] == place and p != place for p in places):
+            continue  # a list that only lacks what its bad entries would have been
+        what, fix = _said(each, place)
+        yield Mistake(dotted(place), tree.where(place), what, fix)
+
+
+def _said(each: ErrorDetails, place: Place) -> tuple[str, str]:
+    """What is wrong and the fix. Values are shown only where they are numbers or one of a few words."""
+    model, found = _at(place)
+    kind, shown = each["type"], each.get("input")
+    if kind == "extra_forbidden":
+        return "is not a key", _nearest(model, place)
+    if kind == "missing":
+        return "is missing", f"Add it: {found.description}" if found else ""
+    if kind in ("model_type", "model_attributes_type", "tuple_type") and (inner := section_of(found)[0]):
+        name = ".".join(part for part in place if isinstance(part, str))
+        many = section_of(found)[1]
+        return "is not " + ("a list of tables" if many else "a table"), (
+            f"Write {f'[[{name}]]' if many else f'[{name}]'}, with keys such as {next(iter(fields(inner)))}."
+        )
+    if kind == "value_error":
+        return each["msg"].removeprefix("Value error, "), ""
+    if kind == "string_pattern_mismatch":
+        return "does not look as it should", found.description or "" if found else ""
+    value = f" (it is {shown!r})" if isinstance(shown, int | float) or kind == "literal_error" else ""
+    return each["msg"].replace("Input should be", "should be").replace("Tuple", "the list") + value, (
+        f"{found.description}" if found and found.description else ""
+    )
+
+
+def _at(place: Place) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The table that holds this place, and the field there."""
+    model: type[BaseModel] = Settings
+    found: FieldInfo | None = None
+    for part in place:
+        if isinstance(part, int):
+            continue
+        if found is not None:
+            inner = section_of(found)[0]
+            if inner is None:
+                break
+            model = inner
+        found = fields(model).get(part)
+    return model, found
+
+
+def _nearest(model: type[BaseModel], place: Place) -> str:
+    """The known key that was most likely meant: a similar one here, else the same one in another table."""
+    key = str(place[-1])
+    around = place[:-1]
+    here = [*fields(model), *(f"{name}_file" for name, found in fields(model).items() if is_secret(found))]
+    if close := difflib.get_close_matches(key, here, n=1):
+        return f"Did you mean {dotted((*around, close[0]))}?"
+    elsewhere = [name for name, _ in keys() if name.split(".")[-1] == key]
+    if elsewhere:
+        return f"Did you mean {elsewhere[0]}?"
+    return f"Known here: {', '.join(here)}."
+
+
+# --- reference ------------------------------------------------------------------------------------------------------
+
+START, END = "<!-- config:start -->", "<!-- config:end -->"
+
+
+def keys(shape: type[BaseModel] = Settings, before: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every key that holds a value, dotted; lists of tables as ``cluster[].name``."""
+    for name, found in fields(shape).items():
+        inner, many = section_of(found)
+        if inner is None:
+            yield before + name, found
+        else:
+            yield from keys(inner, f"{before}{name}{'[]' if many else ''}.")
+
+
+def reference() -> str:
+    """A Markdown table of every key: type, default, meaning, and the environment variable that sets it."""
+    lines = ["| key | type | default | meaning | environment |", "|---|---|---|---|---|"]
+    lines.append(
+        "| `include` | list of texts | `[]` | More TOML files, relative to this one; no key may be set twice. | |"
+    )
+    for name, found in keys():
+        variable = f"`{PREFIX}{name.replace('.', '__').upper()}`" if is_scalar(found) and "[]" not in name else ""
+        also = f" Also `{name.split('.')[-1]}_file`, the path of a file that holds it." if is_secret(found) else ""
+        cells = (f"`{name}`", _kind(found.annotation), _default(found), f"{found.description}{also}", variable)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _kind(annotation: Any) -> str:
+    """A type in words."""
+    words = {str: "text", int: "whole number", float: "number", bool: "true, false", Path: "path", SecretStr: "secret"}
+    if annotation in words:
+        return words[annotation]
+    inner = [kind for kind in get_args(annotation) if kind not in (NoneType, Ellipsis)]
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{word}`" if word else "empty" for word in inner)
+    if get_origin(annotation) is tuple:
+        return f"list of {_kind(inner[0])}s"
+    if get_origin(annotation) is dict:
+        return "table of texts"
+    return _kind(inner[0])
+
+
+def _default(found: FieldInfo) -> str:
+    if found.is_required():
+        return "required"
+    value = found.get_default(call_default_factory=True)
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple | dict):
+        return "`[]`" if isinstance(value, tuple) else "`{}`"
+    return (
+        f"`{value:g}`"
+        if isinstance(value, float)
+        else f'`"{value}"`'
+        if isinstance(value, str | Path)
+        else f"`{value}`"
+    )
+
+
+def with_reference(text: str) -> str:
+    """A document with the reference between its two markers brought up to date. Raises ValueError without markers."""
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not (start and end):
+        raise ValueError(f"the document lacks the markers {START} and {END}")
+    return f"{before}{START}\n{reference()}\n{END}{after}"
+
+
+if __name__ == "__main__":  # python -m backend.settings README.md
+    document = Path(sys.argv[1])
+    document.write_text(with_reference(document.read_text(encoding="utf-8")), encoding="utf-8")
