@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.model import Fleet, Judged, Need, Tick
+from detectors.model import Axis, Fleet, Judged, Need, Tick
 
 #: A saved state or a fitted model: arrays by field name; no objects, no pickles.
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -57,3 +57,49 @@ class Trainable(Protocol):
     def fit(self, history: History) -> Arrays:
         """Pure: the same history and seed give the same arrays."""
         ...
+
+
+def arrays_of(state: object) -> dict[str, NDArray[Any]]:
+    """A state as arrays by field name, ready to be saved. Raises TypeError for a field that is no plain array."""
+    if not is_dataclass(state):
+        raise TypeError(f"a detector state is a dataclass of arrays, not {type(state).__name__}")
+    arrays = {field.name: getattr(state, field.name) for field in fields(state)}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+            raise TypeError(f"{type(state).__name__}.{name} is no array that can be saved without a pickle")
+    return arrays
+
+
+def state_from(like: State, arrays: Arrays) -> State:
+    """The state that was saved as ``arrays``; ``like`` (a fresh ``start``) gives its shape of fields and types.
+
+    Text keeps its saved width. Raises ValueError when a field is missing or of another sort: start afresh then.
+    """
+    saved: dict[str, NDArray[Any]] = {}
+    for name, fresh in arrays_of(like).items():
+        array = arrays.get(name)
+        if array is None or array.dtype.kind != fresh.dtype.kind or array.ndim != fresh.ndim:
+            raise ValueError(f"saved state of {type(like).__name__} does not fit: {name}")
+        saved[name] = array.copy() if fresh.dtype.kind == "U" else array.astype(fresh.dtype)
+    return type(like)(**saved)
+
+
+def rows_from(old: Axis | None, new: Axis) -> NDArray[np.intp]:
+    """For each row of ``new`` the row of ``old`` that held the same id, -1 where there was none."""
+    if old is None:
+        return np.full(len(new), -1, np.intp)
+    if old.ids == new.ids:
+        return np.arange(len(new), dtype=np.intp)
+    at = {id_: row for row, id_ in enumerate(old.ids)}
+    return np.fromiter((at.get(id_, -1) for id_ in new.ids), np.intp, len(new))
+
+
+Cell = TypeVar("Cell", bound=np.generic)
+
+
+def carried(array: NDArray[Cell], rows: NDArray[np.intp], fill: Any) -> NDArray[Cell]:
+    """``array[..., rows]`` along the last axis, ``fill`` where a row is -1 or beyond the array."""
+    out: NDArray[Cell] = np.full((*array.shape[:-1], len(rows)), fill, array.dtype)
+    known = (rows >= 0) & (rows < array.shape[-1])
+    out[..., known] = array[..., rows[known]]
+    return out

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from detectors.model import Entity, FaultKind, Finding, Severity
+import numpy as np
+
+from detectors.catalogue import Catalogue
+from detectors.model import Entity, FaultKind, Finding, Fleet, Severity
+from detectors.wording import counted
+
+#: What may be relied on, best first (tables/kinds.csv). A lower one never outranks a higher one.
+AUTHORITIES = ("code", "vote", "state", "trend", "rate", "rule", "band")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +43,186 @@ class Suspicion:
     node: str
     job: str
     opens: bool = True
+
+    @property
+    def cause(self) -> Hypothesis:
+        return self.hypotheses[0]
+
+    @property
+    def since(self) -> float:
+        """When the cause began, unix s."""
+        return min(f.since for f in self.findings if f.key in self.cause.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """All findings that say one kind of one entity (or of many GPUs of one node)."""
+
+    hypothesis: Hypothesis
+    findings: tuple[Finding, ...]
+
+    @property
+    def since(self) -> float:
+        return min(f.since for f in self.findings)
+
+    @property
+    def rank(self) -> tuple[bool, int, int, float, float, str, str]:
+        """Lowest first: a record never leads; then authority, severity, age, confidence; then a fixed order."""
+        h = self.hypothesis
+        place = AUTHORITIES.index(h.authority)
+        return (h.severity == Severity.INFO, place, -h.severity, self.since, -h.score, h.entity.id, h.kind)
+
+
+def fuse(findings: Iterable[Finding], fleet: Fleet, catalogue: Catalogue) -> tuple[Suspicion, ...]:
+    """Suspicions of one tick, strongest first; the order of ``findings`` has no effect. Each finding is in exactly
+    one suspicion."""
+    claims = _located(_node_wide(_claims(findings, catalogue), fleet, catalogue))
+    window_s = catalogue.limit("fuse_window_s")
+    heads: list[list[_Claim]] = []
+    for claim in sorted(claims, key=lambda c: c.rank):
+        home = next((group for group in heads if _belongs(claim, group[0], window_s)), None)
+        if home is None:
+            heads.append([claim])
+        else:
+            home.append(claim)
+    return tuple(_suspicion(group, fleet) for group in heads)
+
+
+def noisy_or(scores: Iterable[float]) -> float:
+    """Chance that at least one of several independent witnesses is right: 1 - product(1 - score)."""
+    return 1.0 - math.prod(1.0 - score for score in scores)
+
+
+def _claims(findings: Iterable[Finding], catalogue: Catalogue) -> list[_Claim]:
+    groups: dict[tuple[Entity, FaultKind], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.entity, finding.kind), []).append(finding)
+    return [_claim(entity, kind, group, catalogue) for (entity, kind), group in groups.items()]
+
+
+def _claim(entity: Entity, kind: FaultKind, group: Sequence[Finding], catalogue: Catalogue) -> _Claim:
+    ordered = sorted(group, key=lambda f: (f.family != "kernel", -f.severity, -f.score, f.key))
+    best = ordered[0]
+    families: dict[str, float] = {}
+    for finding in ordered:
+        families[finding.family] = max(finding.score, families.get(finding.family, 0.0))
+    hypothesis = Hypothesis(
+        kind=kind,
+        entity=entity,
+        score=round(noisy_or(families.values()), 4),
+        reason=best.reason,
+        authority=_authority(kind, frozenset(families), catalogue),
+        severity=max(f.severity for f in ordered),
+        keys=frozenset(f.key for f in ordered),
+    )
+    return _Claim(hypothesis, tuple(ordered))
+
+
+def _authority(kind: FaultKind, families: frozenset[str], catalogue: Catalogue) -> str:
+    """Code where the kernel said it, vote where two families agree. One family alone has the best word its kind
+    allows below a vote; a kind that is only believed by code or vote leaves it a rule: told, not acted on."""
+    if "kernel" in families:
+        return "code"
+    if len(families) > 1:
+        return "vote"
+    known = catalogue.kinds.get(kind)
+    allowed = known.authorities if known is not None else ()
+    return next((word for word in AUTHORITIES[2:] if word in allowed), "rule")
+
+
+def _node_wide(claims: list[_Claim], fleet: Fleet, catalogue: Catalogue) -> list[_Claim]:
+    """Many GPUs of one node with the same state are one claim about the node, where the kind knows that scope."""
+    groups: dict[tuple[str, FaultKind], list[_Claim]] = {}
+    for claim in claims:
+        h = claim.hypothesis
+        known = catalogue.kinds.get(h.kind)
+        if h.entity.kind == "gpu" and h.entity.host and h.authority != "code" and known and "node" in known.scopes:
+            groups.setdefault((h.entity.host, h.kind), []).append(claim)
+    joined: list[_Claim] = []
+    taken: set[int] = set()
+    for (host, kind), group in groups.items():
+        gpus = _gpus(fleet, host) if len(group) > 1 else 0
+        if gpus and len(group) >= max(2, math.ceil(catalogue.limit("fuse_node_share") * gpus)):
+            joined.append(_of_node(host, kind, sorted(group, key=lambda c: c.rank), gpus))
+            taken |= {id(claim) for claim in group}
+    return [claim for claim in claims if id(claim) not in taken] + joined
+
+
+def _of_node(host: str, kind: FaultKind, group: Sequence[_Claim], gpus: int) -> _Claim:
+    best = group[0].hypothesis
+    findings = tuple(f for claim in group for f in claim.findings)
+    hypothesis = replace(
+        best,
+        entity=Entity(best.entity.cluster, "node", host, host, host),
+        score=max(c.hypothesis.score for c in group),
+        severity=max(c.hypothesis.severity for c in group),
+        reason=f"{len(group)} of {counted(gpus, 'GPU')} of {host} show it together: {best.reason}",
+        keys=frozenset(f.key for f in findings),
+    )
+    return _Claim(hypothesis, findings)
+
+
+def _gpus(fleet: Fleet, host: str) -> int:
+    axis = fleet.axes.get("gpu")
+    if axis is None or host not in fleet.nodes:
+        return 0
+    return int(np.count_nonzero(axis.live & (axis.node_of == fleet.nodes.index(host))))
+
+
+def _located(claims: list[_Claim]) -> list[_Claim]:
+    """A kernel line that names no device is about the one GPU of its node that another detector names for it."""
+    out = list(claims)
+    for vague in [c for c in claims if c.hypothesis.entity.kind == "node" and c.hypothesis.authority == "code"]:
+        same = [c for c in out if c.hypothesis.kind == vague.hypothesis.kind and c is not vague]
+        near = [c for c in same if c.hypothesis.entity.host == vague.hypothesis.entity.host]
+        if len(near) == 1 and near[0].hypothesis.entity.kind == "gpu":
+            out = [c for c in out if c is not vague and c is not near[0]] + [_joined(vague, near[0])]
+    return out
+
+
+def _joined(code: _Claim, located: _Claim) -> _Claim:
+    a, b = code.hypothesis, located.hypothesis
+    score, severity = round(noisy_or((a.score, b.score)), 4), max(a.severity, b.severity)
+    joined = replace(b, score=score, severity=severity, authority="code", keys=a.keys | b.keys)
+    return _Claim(joined, code.findings + located.findings)
+
+
+def _belongs(claim: _Claim, head: _Claim, window_s: float) -> bool:
+    """Is this the same device, or a consequence of what leads the group?"""
+    a, b = head.hypothesis, claim.hypothesis
+    if a.entity == b.entity:
+        return True
+    if not a.entity.host or a.entity.host != b.entity.host or not _hard(a):
+        return False
+    later = claim.since >= head.since - window_s
+    together = abs(claim.since - head.since) <= window_s
+    if b.kind == "telemetry_dark" and b.entity.kind == "node":
+        return later
+    if b.severity == Severity.INFO:
+        return together
+    return a.kind == "gpu_bus_loss" and b.kind == "nvlink_error" and together
+
+
+def _hard(hypothesis: Hypothesis) -> bool:
+    """Strong enough to explain others: a code or a vote that is no mere record."""
+    return hypothesis.authority in ("code", "vote") and hypothesis.severity >= Severity.HIGH
+
+
+def _suspicion(group: Sequence[_Claim], fleet: Fleet) -> Suspicion:
+    """The first claim leads. What it explains keeps the chance that is left to it: score x (1 - score of the cause)."""
+    lead, *others = group
+    cause = lead.hypothesis
+    rivals = [c.hypothesis for c in others if c.hypothesis.severity > Severity.INFO]
+    if _hard(cause):
+        rivals = [replace(h, score=round(h.score * (1.0 - cause.score), 4)) for h in rivals]
+    findings = tuple(f for claim in group for f in claim.findings)
+    entities = {cause.entity: None} | {f.entity: None for f in findings}
+    return Suspicion(
+        hypotheses=(cause, *sorted(rivals, key=lambda h: -h.score)),
+        findings=findings,
+        entities=tuple(entities),
+        severity=cause.severity,
+        node=cause.entity.host,
+        job=next((job for entity in entities if (job := fleet.job_of(entity))), ""),
+        opens=cause.severity > Severity.INFO,
+    )

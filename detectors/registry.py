@@ -1,0 +1,18 @@
+"""The one list of detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detectors.catalogue import Catalogue
+from detectors.detector import Detector
+from detectors.kernel.xid import KernelXid
+from detectors.telemetry.peers import Peers
+from detectors.telemetry.silence import Silence
+
+
+def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = None) -> tuple[Detector[Any], ...]:
+    """Every detector, with a site's ``thresholds`` over the catalogue's. Raises TableError for an unknown name."""
+    tuned = catalogue.with_thresholds(thresholds or {})
+    return (KernelXid(tuned), Silence(tuned), Peers(tuned))

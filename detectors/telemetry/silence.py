@@ -1,0 +1,232 @@
+"""Series that stop: one GPU silent among speaking neighbours is lost; all of a node silent is a dark exporter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.catalogue import Catalogue
+from detectors.columns import asked, column, measures
+from detectors.detector import carried, rows_from
+from detectors.model import (
+    Axis,
+    BoolArray,
+    Entity,
+    Evidence,
+    Finding,
+    Fleet,
+    IntArray,
+    Judged,
+    MetricKey,
+    Need,
+    Severity,
+    Tick,
+)
+from detectors.wording import counted, subject
+
+#: Gauges that every living GPU reports at each scrape, whatever it does.
+LIVENESS: tuple[MetricKey, ...] = (
+    ("gpu", "temperature_c"),
+    ("gpu", "power_w"),
+    ("gpu", "sm_clock_mhz"),
+    ("gpu", "utilisation_pct"),
+    ("gpu", "fb_used_mib"),
+)
+UP: MetricKey = ("node", "node_up")
+#: One silent GPU is a vote for bus loss, not a code; a silent exporter is nearly always just that.
+LOST_SCORE, DARK_SCORE = 0.6, 0.7
+
+
+@dataclass(slots=True)
+class SilenceState:
+    """Per GPU row, n of them: ``used`` bool[5, n] (metrics it has ever reported), ``missing`` (ticks in a row without
+    any), ``alone`` (those of them in which a neighbour reported), ``since`` (first missing tick), ``lost`` (the level),
+    ``neighbours`` (how many reported at the last look), ``dark`` (its whole node is silent), ``blind``. Per node row:
+    ``up``, NaN = not known."""
+
+    used: BoolArray
+    missing: IntArray
+    alone: IntArray
+    since: NDArray[np.float64]
+    lost: BoolArray
+    neighbours: IntArray
+    dark: BoolArray
+    blind: BoolArray
+    up: NDArray[np.float32]
+
+
+def _start(n: int, nodes: int) -> SilenceState:
+    return SilenceState(
+        used=np.zeros((len(LIVENESS), n), np.bool_),
+        missing=np.zeros(n, np.int32),
+        alone=np.zeros(n, np.int32),
+        since=np.zeros(n),
+        lost=np.zeros(n, np.bool_),
+        neighbours=np.zeros(n, np.int32),
+        dark=np.zeros(n, np.bool_),
+        blind=np.ones(n, np.bool_),
+        up=np.full(nodes, np.nan, np.float32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Thresholds: silence_ticks."""
+
+    catalogue: Catalogue
+    needs: frozenset[Need] = field(default=frozenset({*LIVENESS, UP}))
+
+    @property
+    def name(self) -> str:
+        return "telemetry/silence"
+
+    def start(self, fleet: Fleet) -> SilenceState:
+        return _start(_size(fleet, "gpu"), _size(fleet, "node"))
+
+    def step(self, state: SilenceState, tick: Tick, fleet: Fleet) -> Judged:
+        axis = fleet.axes.get("gpu")
+        if axis is None:
+            return Judged()
+        _fit(state, len(axis), _size(fleet, "node"))
+        if measures(tick, LIVENESS):
+            self._look(state, tick, axis, fleet)
+        found = [*self._lost(state, axis, fleet), *self._dark(state, axis, fleet)]
+        return Judged(tuple(sorted(found, key=lambda f: f.key)), _blind(state, axis, fleet))
+
+    def move(self, state: SilenceState, old: Fleet, new: Fleet) -> SilenceState:
+        gpu = rows_from(old.axes.get("gpu"), new.axes["gpu"]) if "gpu" in new.axes else np.zeros(0, np.intp)
+        node = rows_from(old.axes.get("node"), new.axes["node"]) if "node" in new.axes else np.zeros(0, np.intp)
+        return _carry(state, gpu, node)
+
+    def _look(self, state: SilenceState, tick: Tick, axis: Axis, fleet: Fleet) -> None:
+        """Fold one telemetry tick in. O(metrics x rows)."""
+        n, ticks = len(axis), int(self.catalogue.limit("silence_ticks"))
+        present, due = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        for place, key in enumerate(LIVENESS):
+            reported = ~np.isnan(column(tick, key, n)) & axis.live
+            state.used[place] |= reported
+            present |= reported
+            due |= state.used[place] & asked(tick, key, n)
+        expected = axis.live & state.used.any(axis=0)
+        gone = expected & due & ~present
+        speaking = _per_node(present, axis, fleet)
+        state.since[gone & (state.missing == 0)] = tick.at
+        state.missing[gone] += 1
+        state.missing[present | ~axis.live] = 0
+        state.alone[gone & (speaking > 0)] += 1
+        state.alone[present | ~axis.live] = 0
+        state.neighbours = np.where(gone | present, speaking - present, state.neighbours).astype(np.int32)
+        state.lost = (state.lost | (state.alone >= ticks)) & (state.missing > 0)
+        silent = _per_node(expected & ~gone, axis, fleet) == 0
+        state.dark = expected & np.where(gone, silent, state.dark & ~present) & (state.missing >= ticks)
+        seen = present | (state.lost & gone & ~state.dark)
+        state.blind = axis.live & ~seen
+        up = column(tick, UP, len(state.up))
+        state.up = np.where(asked(tick, UP, len(state.up)), up, state.up)
+
+    def _lost(self, state: SilenceState, axis: Axis, fleet: Fleet) -> list[Finding]:
+        return [self._lost_finding(state, int(slot), axis, fleet) for slot in np.flatnonzero(state.lost & axis.live)]
+
+    def _lost_finding(self, state: SilenceState, slot: int, axis: Axis, fleet: Fleet) -> Finding:
+        entity, others = fleet.entity("gpu", slot), int(state.neighbours[slot])
+        still = "its neighbour still reports" if others == 1 else f"its {others} neighbours still report"
+        if not others:
+            still = "its neighbours fell silent after it"
+        series = int(state.used[:, slot].sum())
+        first = LIVENESS[int(np.argmax(state.used[:, slot]))]
+        return Finding(
+            detector=self.name,
+            kind="gpu_bus_loss",
+            entity=entity,
+            severity=Severity.HIGH,
+            score=LOST_SCORE,
+            since=float(state.since[slot]),
+            reason=f"{subject(entity)} sends no data; {still}.",
+            evidence=(
+                Evidence("series that report", "0", str(series), "series", f"metric:gpu/{first[1]}", "observed"),
+                Evidence("neighbours that report", str(others), unit="GPUs", grade="observed"),
+            ),
+        )
+
+    def _dark(self, state: SilenceState, axis: Axis, fleet: Fleet) -> list[Finding]:
+        """One finding per node whose GPUs are all silent."""
+        rows = np.flatnonzero(state.dark & axis.live & (axis.node_of >= 0))
+        nodes, first, counts = np.unique(axis.node_of[rows], return_index=True, return_counts=True)
+        since = np.zeros(len(nodes))
+        np.maximum.at(since, np.searchsorted(nodes, axis.node_of[rows]), state.since[rows])
+        return [
+            self._dark_finding(state, fleet, int(node), int(count), float(when))
+            for node, count, when in zip(nodes, counts, since, strict=True)
+        ]
+
+    def _dark_finding(self, state: SilenceState, fleet: Fleet, node: int, gpus: int, since: float) -> Finding:
+        entity = node_entity(fleet, node)
+        slot = fleet.slot(entity)
+        up = float(state.up[slot]) if slot is not None and slot < len(state.up) else float("nan")
+        answer = {0.0: " Its exporter does not answer.", 1.0: " Its exporter answers, without them."}.get(up, "")
+        evidence = [Evidence("GPUs that report", "0", str(gpus), "GPUs", "metric:gpu/temperature_c", "observed")]
+        if up == up:
+            evidence.append(Evidence("up", f"{up:.0f}", "1", ref="metric:node/node_up", grade="observed"))
+        return Finding(
+            detector=self.name,
+            kind="telemetry_dark",
+            entity=entity,
+            severity=Severity.WARNING,
+            score=DARK_SCORE,
+            since=since,
+            reason=f"{entity} sends no GPU data; {counted(gpus, 'GPU is', 'GPUs are')} blind.{answer}",
+            evidence=tuple(evidence),
+        )
+
+
+def node_entity(fleet: Fleet, node: int) -> Entity:
+    """The entity of one code of ``Fleet.nodes``."""
+    name = fleet.nodes[node]
+    return Entity(fleet.cluster, "node", name, name, name)
+
+
+def _size(fleet: Fleet, kind: str) -> int:
+    return len(fleet.axes[kind]) if kind in fleet.axes else 0
+
+
+def _per_node(rows: BoolArray, axis: Axis, fleet: Fleet) -> IntArray:
+    """For each GPU row how many ``rows`` its node has; a GPU without a node stands alone."""
+    known = axis.node_of >= 0
+    counts = np.bincount(axis.node_of[rows & known], minlength=len(fleet.nodes) + 1).astype(np.int32)
+    return np.where(known, counts[axis.node_of], rows).astype(np.int32)
+
+
+def _blind(state: SilenceState, axis: Axis, fleet: Fleet) -> dict[str, BoolArray]:
+    """GPUs that could not be judged, and the nodes that are dark."""
+    blind = {"gpu": state.blind.copy()}
+    nodes = fleet.axes.get("node")
+    if nodes is not None:
+        dark = np.zeros(len(fleet.nodes) + 1, np.bool_)
+        dark[axis.node_of[state.dark & axis.live & (axis.node_of >= 0)]] = True
+        blind["node"] = np.where(nodes.node_of >= 0, dark[nodes.node_of], False) & nodes.live
+    return blind
+
+
+def _carry(state: SilenceState, gpu: NDArray[np.intp], node: NDArray[np.intp]) -> SilenceState:
+    return SilenceState(
+        used=carried(state.used, gpu, False),
+        missing=carried(state.missing, gpu, 0),
+        alone=carried(state.alone, gpu, 0),
+        since=carried(state.since, gpu, 0.0),
+        lost=carried(state.lost, gpu, False),
+        neighbours=carried(state.neighbours, gpu, 0),
+        dark=carried(state.dark, gpu, False),
+        blind=carried(state.blind, gpu, True),
+        up=carried(state.up, node, np.nan),
+    )
+
+
+def _fit(state: SilenceState, gpus: int, nodes: int) -> None:
+    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
+    if len(state.missing) == gpus and len(state.up) == nodes:
+        return
+    fitted = _carry(state, np.arange(gpus, dtype=np.intp), np.arange(nodes, dtype=np.intp))
+    for name in SilenceState.__dataclass_fields__:
+        setattr(state, name, getattr(fitted, name))
