@@ -109,11 +109,11 @@ class SlurmCli:
     def node(self, name: str) -> NodeFacts:
         """One node with the jobs that hold it; permanent where Slurm knows no such node."""
         _check_node(name)
-        at = self._now()
+        held = self._ask("squeue", "-h", "-a", "-t", "R,CG,CF,S,ST", "-w", name, "-o", "%A").split()
+        at = self._now()  # the node itself last: whoever acts on it next has the newest reason
         found = self._nodes(self._ask("scontrol", "-a", "-o", "show", "node", name), at)
         if [n.name for n in found] != [name]:
             raise SlurmError(f"Slurm knows no node {name}", permanent=True)
-        held = self._ask("squeue", "-h", "-a", "-t", "R,CG,CF,S,ST", "-w", name, "-o", "%A").split()
         return replace(found[0], jobs=tuple(dict.fromkeys(j for j in held if j.isdigit())))
 
     def jobs(self) -> list[AttemptFacts]:

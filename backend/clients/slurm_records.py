@@ -75,11 +75,15 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as the controller holds it now. ``batch``: sbatch made it. ``may_requeue``: its Requeue flag."""
+    """One job as the controller holds it now.
+
+    batch: sbatch made it. may_requeue: its Requeue flag. required: nodes it insists on (--nodelist).
+    """
 
     attempt: AttemptFacts
     batch: bool
     may_requeue: bool
+    required: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -183,7 +187,12 @@ def _job(record: Any) -> Job:
         gpus_per_node=_gpus_per_node(record, len(nodes)),
         excluded=_names(record.get("excluded_nodes")),
     )
-    return Job(attempt, batch=bool(record.get("batch_flag")), may_requeue=bool(record.get("requeue", True)))
+    return Job(
+        attempt,
+        batch=bool(record.get("batch_flag")),
+        may_requeue=bool(record.get("requeue", True)),
+        required=_names(record.get("required_nodes")),
+    )
 
 
 def number(value: Any) -> int | None:

@@ -59,11 +59,11 @@ class World(Protocol):
         ...
 
 
-def order(verb: Verb, node: str = "", job: str = "", incident: int = 812, **more: tuple[str, ...]) -> OrderFacts:
+def order(verb: Verb, node: str = "", job: str = "", incident: int = 812, exclude: tuple[str, ...] = ()) -> OrderFacts:
     """A new order with its own id."""
     reason = reason_text("gpu_bus_loss", "3", incident)
     number = next(ORDERS)
-    return OrderFacts(number, "main", verb, node, job, "gpu_bus_loss", incident, reason, exclude=more.get("exclude", ()))
+    return OrderFacts(number, "main", verb, node, job, "gpu_bus_loss", incident, reason, exclude=exclude)
 
 
 def claimed(backend: ClusterBackend, wanted: OrderFacts) -> OrderFacts:
@@ -158,21 +158,25 @@ def check_another_owners_drain_is_left_alone_and_named(world: World) -> None:
 def check_a_drain_by_another_survives_in_every_gap_between_our_calls(world: World) -> None:
     for gap in range(6):
         node = world.free_node()
-        wanted, back = order(Verb.DRAIN, node), order(Verb.RESUME, node)
-        steps: list[Callable[[ClusterBackend], object]] = [
-            lambda b, n=node: b.read(n),
-            lambda b, w=wanted: b.witness(w),
-            lambda b, w=wanted: b.perform(claimed(b, w)),
-            lambda b, w=wanted: b.settle(claimed(b, w)),
-            lambda b, w=back: b.perform(claimed(b, w)),
-            lambda b, w=back: b.settle(claimed(b, w)),
-        ]
-        for i, step in enumerate(steps):
+        for i, step in enumerate(steps_on(node)):
             if i == gap:
                 world.drain_by_other(node, FOREIGN)
             with suppress(ActionError):
                 step(world.backend())
         assert owned_by_other(world.backend().read(node)), f"undone when it came before step {gap}"
+
+
+def steps_on(node: str) -> tuple[Callable[[ClusterBackend], object], ...]:
+    """All that we ever do to one node, in order."""
+    away, back = order(Verb.DRAIN, node), order(Verb.RESUME, node)
+    return (
+        lambda backend: backend.read(node),
+        lambda backend: backend.witness(away),
+        lambda backend: backend.perform(claimed(backend, away)),
+        lambda backend: backend.settle(claimed(backend, away)),
+        lambda backend: backend.perform(claimed(backend, back)),
+        lambda backend: backend.settle(claimed(backend, back)),
+    )
 
 
 # --- resuming -------------------------------------------------------------------------------------------------------
