@@ -217,7 +217,8 @@ def _said(each: ErrorDetails, place: Place) -> tuple[str, str]:
         return each["msg"].removeprefix("Value error, "), ""
     if kind == "string_pattern_mismatch":
         return "does not look as it should", found.description or "" if found else ""
-    value = f" (it is {shown!r})" if isinstance(shown, int | float) or kind == "literal_error" else ""
+    plain = found is not None and is_scalar(found) and not is_secret(found)
+    value = f" (it is {shown!r})" if plain and (isinstance(shown, int | float) or kind == "literal_error") else ""
     return each["msg"].replace("Input should be", "should be").replace("Tuple", "the list") + value, (
         f"{found.description}" if found and found.description else ""
     )
