@@ -67,25 +67,36 @@ class _Claim:
 
     @property
     def rank(self) -> tuple[bool, int, int, float, float, str, str]:
-        """Lowest first: a record never leads; then authority, severity, age, confidence; then a fixed order."""
+        """Lowest first: what explains others, by authority and severity; then the rest by severity and authority (a
+        code that only warns does not lead over a loud state); then age, confidence, and a fixed order."""
         h = self.hypothesis
-        place = AUTHORITIES.index(h.authority)
-        return (h.severity == Severity.INFO, place, -h.severity, self.since, -h.score, h.entity.id, h.kind)
+        place, loud = AUTHORITIES.index(h.authority), -int(h.severity)
+        weight = (place, loud) if _hard(h) else (loud, place)
+        return (not _hard(h), *weight, self.since, -h.score, h.entity.id, h.kind)
 
 
 def fuse(findings: Iterable[Finding], fleet: Fleet, catalogue: Catalogue) -> tuple[Suspicion, ...]:
     """Suspicions of one tick, strongest first; the order of ``findings`` has no effect. Each finding is in exactly
     one suspicion."""
-    claims = _located(_node_wide(_claims(findings, catalogue), fleet, catalogue))
+    claims = _node_wide(_claims(findings, catalogue), fleet, catalogue)
+    by_host: dict[str, list[_Claim]] = {}
+    for claim in claims:
+        by_host.setdefault(claim.hypothesis.entity.host, []).append(claim)
     window_s = catalogue.limit("fuse_window_s")
-    heads: list[list[_Claim]] = []
+    groups = [group for mine in by_host.values() for group in _grouped(_located(mine), window_s)]
+    return tuple(_suspicion(group, fleet) for group in sorted(groups, key=lambda g: g[0].rank))
+
+
+def _grouped(claims: Iterable[_Claim], window_s: float) -> list[list[_Claim]]:
+    """Claims of one host under what leads them; each group begins with its leader."""
+    groups: list[list[_Claim]] = []
     for claim in sorted(claims, key=lambda c: c.rank):
-        home = next((group for group in heads if _belongs(claim, group[0], window_s)), None)
+        home = next((group for group in groups if _belongs(claim, group[0], window_s)), None)
         if home is None:
-            heads.append([claim])
+            groups.append([claim])
         else:
             home.append(claim)
-    return tuple(_suspicion(group, fleet) for group in heads)
+    return groups
 
 
 def noisy_or(scores: Iterable[float]) -> float:
@@ -170,13 +181,12 @@ def _gpus(fleet: Fleet, host: str) -> int:
 
 
 def _located(claims: list[_Claim]) -> list[_Claim]:
-    """A kernel line that names no device is about the one GPU of its node that another detector names for it."""
+    """Of one host: a kernel line without a device is about the one GPU that another detector names for that kind."""
     out = list(claims)
     for vague in [c for c in claims if c.hypothesis.entity.kind == "node" and c.hypothesis.authority == "code"]:
         same = [c for c in out if c.hypothesis.kind == vague.hypothesis.kind and c is not vague]
-        near = [c for c in same if c.hypothesis.entity.host == vague.hypothesis.entity.host]
-        if len(near) == 1 and near[0].hypothesis.entity.kind == "gpu":
-            out = [c for c in out if c is not vague and c is not near[0]] + [_joined(vague, near[0])]
+        if len(same) == 1 and same[0].hypothesis.entity.kind == "gpu":
+            out = [c for c in out if c is not vague and c is not same[0]] + [_joined(vague, same[0])]
     return out
 
 
@@ -215,14 +225,15 @@ def _suspicion(group: Sequence[_Claim], fleet: Fleet) -> Suspicion:
     rivals = [c.hypothesis for c in others if c.hypothesis.severity > Severity.INFO]
     if _hard(cause):
         rivals = [replace(h, score=round(h.score * (1.0 - cause.score), 4)) for h in rivals]
+    severity = max([cause.severity, *([] if _hard(cause) else [h.severity for h in rivals])])
     findings = tuple(f for claim in group for f in claim.findings)
     entities = {cause.entity: None} | {f.entity: None for f in findings}
     return Suspicion(
         hypotheses=(cause, *sorted(rivals, key=lambda h: -h.score)),
         findings=findings,
         entities=tuple(entities),
-        severity=cause.severity,
+        severity=severity,
         node=cause.entity.host,
         job=next((job for entity in entities if (job := fleet.job_of(entity))), ""),
-        opens=cause.severity > Severity.INFO,
+        opens=severity > Severity.INFO,
     )

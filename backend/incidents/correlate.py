@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from detectors.fuse import Suspicion
+from backend.facts import IncidentFacts
+from detectors.fuse import AUTHORITIES, Hypothesis, Suspicion
+from detectors.model import Entity, Severity
+
+#: Everything on one node within this long of an incident's opening is one event.
+NODE_S = 300.0
+#: This many nodes whose telemetry goes dark at once are one event of the cluster, not of the nodes.
+MANY_DARK = 3
+#: Names written out in the sentence of such an event.
+NAMED = 8
+#: Hardware codes that no other node can cause: they are never victims of another node.
+HARD_KINDS = frozenset({"gpu_bus_loss", "gpu_ecc_uncorrectable", "gsp_timeout"})
+#: States with a cause of their own: heat and power do not travel along a job.
+OWN_KINDS = frozenset({"thermal_throttle", "power_brake"})
+#: The only records that follow a fault elsewhere: what the rest of a job reports when it is torn down.
+FOLLOWING_RECORDS = frozenset({"gpu_memory_fault_app"})
+LIVE = frozenset({"open", "acknowledged", "mitigated"})
+
+#: same: the same fault. kept: a victim already linked. node: the same event on its node. cause, victim: the same job.
+Relation = Literal["same", "kept", "node", "cause", "victim"]
+NEARNESS: tuple[Relation, ...] = ("same", "kept", "node", "cause", "victim")
+CONSEQUENCES = frozenset({"kept", "victim"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +43,218 @@ class Fold:
     incident: int | None = None
     opens_with: int | None = None
     victim: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """What leads an incident, or a suspicion that opens one: enough to say who belongs to it. Times are unix s.
+
+    keys: findings already linked. ends_at: when it was closed, None = live. strength: 0 = a code that stands by
+    itself, higher is weaker.
+    """
+
+    kind: str
+    entity: tuple[str, str]
+    node: str
+    job: str
+    begins_at: float
+    ends_at: float | None
+    keys: frozenset[str]
+    strength: tuple[bool, int, int]
+    own: bool
+
+
+def correlate(
+    suspicions: Iterable[Suspicion],
+    incidents: Sequence[IncidentFacts],
+    now: float,
+    fold_s: float,
+    node_s: float = NODE_S,
+    many_dark: int = MANY_DARK,
+) -> tuple[Fold, ...]:
+    """One fold per suspicion that has a place, strongest first; the order of the input has no effect.
+
+    incidents: live ones and those closed within ``fold_s`` seconds before ``now``. In this order: the incident that
+    the suspicion's cause already belongs to; one of its node within ``node_s``; one of its job within ``fold_s``
+    (where a cause that stands by itself joins only an incident that has none, and leads it from then on); an incident
+    that opens at the same time; else one of its own.
+    """
+    known = [(i.id, _of_incident(i)) for i in sorted(incidents, key=lambda i: i.id) if _recent(i, now, fold_s)]
+    folds: list[Fold] = []
+    fresh: list[tuple[int, _Cause]] = []
+    for suspicion in sorted(_with_dark_gathered(suspicions, known, many_dark), key=_order):
+        found = _home(suspicion, known, fold_s, node_s)
+        if found is not None:
+            place, relation = found
+            folds.append(Fold(suspicion, incident=place, victim=relation in CONSEQUENCES))
+            continue
+        found = _home(suspicion, fresh, fold_s, node_s)
+        if found is not None:
+            place, relation = found
+            folds.append(Fold(suspicion, opens_with=place, victim=relation in CONSEQUENCES))
+        elif suspicion.opens:
+            fresh.append((len(folds), _of_suspicion(suspicion)))
+            folds.append(Fold(suspicion))
+    return tuple(folds)
+
+
+def _recent(incident: IncidentFacts, now: float, fold_s: float) -> bool:
+    return incident.state in LIVE or (incident.closed_at is not None and now - incident.closed_at <= fold_s)
+
+
+def _home(
+    suspicion: Suspicion, causes: Sequence[tuple[int, _Cause]], fold_s: float, node_s: float
+) -> tuple[int, Relation] | None:
+    """The best place among causes: the nearest relation, then the strongest cause, then the oldest."""
+    found: list[tuple[tuple[int, tuple[bool, int, int], float, int], int, Relation]] = []
+    for place, cause in causes:
+        relation = _relation(suspicion, cause, fold_s, node_s)
+        if relation is not None:
+            order = (NEARNESS.index(relation), cause.strength, cause.begins_at, place)
+            found.append((order, place, relation))
+    if not found:
+        return None
+    _, place, relation = min(found)
+    return place, relation
+
+
+def _relation(suspicion: Suspicion, cause: _Cause, fold_s: float, node_s: float) -> Relation | None:
+    lead, since = suspicion.cause, suspicion.since
+    here = bool(suspicion.node) and suspicion.node == cause.node
+    # Of a closed incident only a level that was there before it was closed is no news.
+    if cause.ends_at is None or since <= cause.ends_at:
+        if _is(lead, cause):
+            return "same"
+        if lead.keys & cause.keys:
+            return "same" if here else "kept"
+    if here and _on_node(suspicion, cause, node_s):
+        return "node"
+    ends_at = cause.begins_at if cause.ends_at is None else max(cause.begins_at, cause.ends_at)
+    if not suspicion.job or suspicion.job != cause.job or not cause.begins_at - node_s <= since <= ends_at + fold_s:
+        return None
+    return _along_job(lead, cause, opens=suspicion.opens)
+
+
+def _along_job(lead: Hypothesis, cause: _Cause, *, opens: bool) -> Relation | None:
+    """A fault that stands by itself is nobody's victim, but may turn out to be what a weaker incident waited for."""
+    if not opens:
+        return "victim" if lead.kind in FOLLOWING_RECORDS else None
+    alone = _stands_alone(lead)
+    sure = alone or lead.authority in ("code", "vote")
+    if sure and cause.ends_at is None and not cause.own and _strength(lead) < cause.strength:
+        return "cause"
+    return None if alone else "victim"
+
+
+def _is(lead: Hypothesis, cause: _Cause) -> bool:
+    return lead.kind == cause.kind and (lead.entity.kind, lead.entity.id) == cause.entity
+
+
+def _on_node(suspicion: Suspicion, cause: _Cause, node_s: float) -> bool:
+    """Close in time; or a weak sign of a device or an exporter that a live incident of the node accounts for."""
+    if cause.ends_at is not None:
+        return False
+    lead = suspicion.cause
+    if not suspicion.opens and lead.kind not in FOLLOWING_RECORDS:
+        return False
+    if abs(suspicion.since - cause.begins_at) <= node_s:
+        return True
+    weak = lead.authority not in ("code", "vote") and suspicion.since >= cause.begins_at
+    return weak and (lead.kind == "telemetry_dark" or (lead.entity.kind, lead.entity.id) == cause.entity)
+
+
+def _stands_alone(lead: Hypothesis) -> bool:
+    """A fault that another node of the job cannot have caused."""
+    coded = lead.kind in HARD_KINDS and lead.authority == "code"
+    return (coded or lead.kind in OWN_KINDS) and lead.severity > Severity.INFO
+
+
+def _strength(lead: Hypothesis) -> tuple[bool, int, int]:
+    return (not _stands_alone(lead), AUTHORITIES.index(lead.authority), -int(lead.severity))
+
+
+def _order(suspicion: Suspicion) -> tuple[bool, tuple[bool, int, int], float, str, str]:
+    """Strongest first, then earliest, then by name: who opens an incident and who joins it."""
+    lead = suspicion.cause
+    return (not suspicion.opens, _strength(lead), suspicion.since, lead.entity.id, lead.kind)
+
+
+def _of_suspicion(suspicion: Suspicion) -> _Cause:
+    lead = suspicion.cause
+    return _Cause(
+        kind=lead.kind,
+        entity=(lead.entity.kind, lead.entity.id),
+        node=suspicion.node,
+        job=suspicion.job,
+        begins_at=suspicion.since,
+        ends_at=None,
+        keys=lead.keys,
+        strength=_strength(lead),
+        own=_stands_alone(lead),
+    )
+
+
+def _of_incident(incident: IncidentFacts) -> _Cause:
+    """Authority by the hypothesis of its kind; an incident without hypotheses counts as strong, so that nothing takes
+    it over."""
+    lead = next((h for h in incident.hypotheses if h.kind == incident.kind), None)
+    authority = lead.authority if lead is not None and lead.authority in AUTHORITIES else AUTHORITIES[0]
+    entity = Entity(incident.cluster, incident.entity_kind, incident.entity_id)
+    as_lead = Hypothesis(incident.kind, entity, 1.0, "", authority, incident.severity, incident.keys)
+    return _Cause(
+        kind=incident.kind,
+        entity=(incident.entity_kind, incident.entity_id),
+        node=incident.node,
+        job=incident.job,
+        begins_at=incident.opened_at,
+        ends_at=None if incident.state in LIVE else incident.closed_at,
+        keys=incident.keys,
+        strength=_strength(as_lead),
+        own=_stands_alone(as_lead),
+    )
+
+
+def _with_dark_gathered(
+    suspicions: Iterable[Suspicion], known: Sequence[tuple[int, _Cause]], many_dark: int
+) -> list[Suspicion]:
+    """Nodes that go dark together are one suspicion of their cluster. A node whose own incident is live keeps it; an
+    open incident of the cluster takes in every other, however few."""
+    given = list(suspicions)
+    own = frozenset[str]().union(*(c.keys for _, c in known if c.entity[0] != "cluster" and c.ends_at is None))
+    clusters = {c.entity[1] for _, c in known if c.entity[0] == "cluster" and c.kind == "telemetry_dark"}
+    dark: dict[str, list[Suspicion]] = {}
+    for suspicion in given:
+        lead = suspicion.cause
+        if lead.kind == "telemetry_dark" and lead.entity.kind == "node" and not lead.keys & own:
+            dark.setdefault(lead.entity.cluster, []).append(suspicion)
+    for cluster, group in dark.items():
+        if len(group) >= many_dark or cluster in clusters:
+            members = {id(s) for s in group}
+            given = [s for s in given if id(s) not in members] + [_cluster_dark(cluster, group)]
+    return given
+
+
+def _cluster_dark(cluster: str, group: Sequence[Suspicion]) -> Suspicion:
+    ordered = sorted(group, key=lambda s: (s.node, s.since))
+    names = [s.node for s in ordered]
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    plural = "node sends" if len(names) == 1 else "nodes send"
+    lead = Hypothesis(
+        kind="telemetry_dark",
+        entity=Entity(cluster, "cluster", cluster, f"cluster:{cluster}"),
+        score=max(s.cause.score for s in ordered),
+        reason=f"{len(names):,} {plural} no GPU data at the same time: {', '.join(names[:NAMED])}{more}.",
+        authority="state",
+        severity=max(s.cause.severity for s in ordered),
+        keys=frozenset[str]().union(*(s.cause.keys for s in ordered)),
+    )
+    entities = {lead.entity: None} | {e: None for s in ordered for e in s.entities}
+    return Suspicion(
+        hypotheses=(lead,),
+        findings=tuple(f for s in ordered for f in s.findings),
+        entities=tuple(entities),
+        severity=max(s.severity for s in ordered),
+        node="",
+        job="",
+        opens=True,
+    )
