@@ -63,9 +63,12 @@ class SimulatedBackend:
             if order.verb is Verb.REQUEUE:
                 return self._settle_requeue(order)
             host = self._host(order.node)
+            if host.drain and host.reason != order.reason:
+                raise ActionError(
+                    f"{held_by(host)}; whether our {order.verb} came first, nothing tells", permanent=True
+                )
             if order.verb is Verb.DRAIN:
-                ours = host.drain and host.reason == order.reason
-                return Outcome(True, f"{host.name} carries our drain: {host.reason}") if ours else None
+                return Outcome(True, f"{host.name} carries our drain: {host.reason}") if host.drain else None
             return None if host.drain else Outcome(True, f"{host.name} takes work again")
 
     def _carry_out(self, order: OrderFacts) -> Outcome:
@@ -80,7 +83,7 @@ class SimulatedBackend:
     def _drain(self, order: OrderFacts) -> Outcome:
         host = self._host(order.node)
         self._refuse_foreign(host)
-        if host.drain:
+        if host.drain and host.reason == order.reason:
             return Outcome(False, f"{host.name} was already drained: {host.reason}", {"reason": host.reason})
         self._world.scheduler.drain(host.name, order.reason, "watchkeeper")
         return Outcome(True, f"{host.name} is drained: {host.reason}", {"reason": host.reason})
@@ -90,13 +93,24 @@ class SimulatedBackend:
         self._refuse_foreign(host)
         if not host.drain:
             return Outcome(False, f"{host.name} was not drained")
+        if host.reason != order.reason:
+            raise ActionError(f"{held_by(host)}: it is another incident's, left alone", permanent=True)
         self._world.scheduler.resume(host.name)
         return Outcome(True, f"{host.name} takes work again")
 
     def _requeue(self, order: OrderFacts) -> Outcome:
-        job = self._job(order.job)
+        """Only the attempt that was seen before the call: one that has restarted or moved since is left to run."""
+        job = self._world.scheduler.jobs.get(order.job)
+        if job is None:
+            return Outcome(False, f"job {order.job} has ended; nothing is left to requeue")
+        told = {"restart": str(job.restart)}
         if not job.runs:
-            return Outcome(False, f"job {job.id} was already waiting", {"restart": str(job.restart)})
+            job.excluded = sorted({*job.excluded, *order.exclude})
+            return Outcome(False, f"job {job.id} was already waiting", told)
+        if str(job.restart) != order.witness.get("restart", str(job.restart)):
+            return Outcome(False, f"job {job.id} has restarted since", told)
+        if order.node and order.node not in job.nodes:
+            return Outcome(False, f"job {job.id} no longer runs on {order.node}", told)
         world = self._world
         world.scheduler.requeue(job, world.now, world.world_s, exclude=order.exclude)
         without = f" without {', '.join(order.exclude)}" if order.exclude else ""
@@ -112,9 +126,8 @@ class SimulatedBackend:
         return None
 
     def _refuse_foreign(self, host: Host) -> None:
-        owner = owner_of(host.reason, host.reason_by) if host.drain else ""
-        if owner not in ("", "watchkeeper"):
-            raise ActionError(f"{host.name} is drained by {owner} ({host.reason}): left alone", permanent=True)
+        if host.drain and owner_of(host.reason, host.reason_by) != "watchkeeper":
+            raise ActionError(f"{held_by(host)}: left alone", permanent=True)
 
     def _machine(self, node: str) -> Machine:
         found = next((machine for machine in self._world.site.machines if machine.name == node), None)
@@ -130,6 +143,10 @@ class SimulatedBackend:
         if found is None:
             raise ActionError(f"the simulated cluster has no job {job!r}; it may have ended", permanent=True)
         return found
+
+
+def held_by(host: Host) -> str:
+    return f"{host.name} is drained by {owner_of(host.reason, host.reason_by)} ({host.reason})"
 
 
 def node_facts(world: World, machine: Machine) -> NodeFacts:
