@@ -84,8 +84,9 @@ class SignInError(Exception):
 
 def allows(person: Person | None, role: str) -> bool:
     """True when ``person`` has ``role`` or a higher one. Raises ValueError for a role that does not exist."""
-    wanted = ROLES.index(role)
-    return person is not None and person.role in ROLES and ROLES.index(person.role) >= wanted
+    if role not in ROLES:
+        raise ValueError(f"no role {role!r}; there are {', '.join(ROLES)}")
+    return person is not None and person.role in ROLES and ROLES.index(person.role) >= ROLES.index(role)
 
 
 def may(person: Person | None, right: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -227,8 +227,15 @@ def audits(session: Database, limit: int = 100, before_id: int | None = None) ->
 
 def first_broken_audit(session: Database) -> int | None:
     """Id of the first audit row that was changed or follows a missing one; None when the chain holds."""
-    rows = session.exec(select(Audit).order_by(col(Audit.id)).execution_options(yield_per=1000))
     return chain.first_broken(
         chain.Link(row.id or 0, row.at, row.actor, row.action, row.target, row.previous, row.hash, row.details)
-        for row in rows
+        for row in _all_audits(session)
     )
+
+
+def _all_audits(session: Database, page: int = 1000) -> Iterator[Audit]:
+    """In the order of their ids, a page at a time."""
+    last = 0
+    while rows := session.exec(select(Audit).where(col(Audit.id) > last).order_by(col(Audit.id)).limit(page)).all():
+        yield from rows
+        last = rows[-1].id or 0
