@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlmodel import Session
 
 from backend.store.filesystem import MOUNTS, network_type
+from backend.store.texts import mend_parameters, to_json
 
 if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig
@@ -135,11 +136,6 @@ _URL_FIX = (
 )
 
 
-def _json(value: object) -> str:
-    """NaN and infinities become null: PostgreSQL refuses them, SQLite would hand them to browsers."""
-    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY).decode()
-
-
 # --- SQLite ---------------------------------------------------------------------------------------------------------
 
 
@@ -153,11 +149,12 @@ def _open_sqlite(url: URL, folder: Path, mounts: Path) -> Store:
     _make(file, folder)
     engine = create_engine(
         url.set(database=str(file)),
-        json_serializer=_json,
+        json_serializer=to_json,
         json_deserializer=orjson.loads,
         connect_args={"timeout": BUSY_S, "check_same_thread": False},
         **POOL,
     )
+    mend_parameters(engine)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     _reach(engine, f"the SQLite file {file} cannot be opened", "Is it an SQLite database, and yours to write?")
@@ -197,7 +194,7 @@ def _open_postgresql(url: URL, folder: Path) -> Store:
     try:
         engine = create_engine(
             url,
-            json_serializer=_json,
+            json_serializer=to_json,
             json_deserializer=orjson.loads,
             connect_args={"connect_timeout": CONNECT_S, "application_name": "watchkeeper"},
             pool_pre_ping=True,
@@ -205,6 +202,7 @@ def _open_postgresql(url: URL, folder: Path) -> Store:
         )
     except (ImportError, NoSuchModuleError) as error:
         raise StoreError("the PostgreSQL driver is missing", "Install psycopg[binary].") from error
+    mend_parameters(engine)
     event.listen(engine, "connect", _prepare_postgresql)
     where = f"{url.host or 'the local socket'}{f':{url.port}' if url.port else ''}"
     _reach(

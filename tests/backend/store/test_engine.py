@@ -108,6 +108,27 @@ def test_nan_in_evidence_becomes_null(store: Store) -> None:
         assert session.exec(select(Entry)).one().attrs == {"value": None, "top": None}
 
 
+@pytest.mark.parametrize("bad", ["a\x00b", "a\ud800b", "\x00", "\udfff\x00"])
+def test_a_text_that_a_database_refuses_is_mended_not_lost(store: Store, bad: str) -> None:
+    good = bad.translate({0: "\ufffd", 0xD800: "\ufffd", 0xDFFF: "\ufffd"})
+    with store.write() as session:
+        row = entry(actor=bad, attrs={"line": bad, bad: [bad, float("nan")], "n": 1})
+        session.add(row)
+        session.add_all([entry(actor=bad), entry(actor="fine")])
+    with store.read() as session:
+        got = session.get_one(Entry, row.id)
+        assert got.actor == good
+        assert got.attrs == {"line": good, good: [good, None], "n": 1}
+        assert session.exec(select(Entry.actor).where(Entry.actor == bad)).all() == [good, good]
+
+
+def test_backslashes_in_json_stay_what_they_are(store: Store) -> None:
+    with store.write() as session:
+        session.add(entry(attrs={"path": "C:\\u0000x", "é": "\\"}))
+    with store.read() as session:
+        assert session.exec(select(Entry)).one().attrs == {"path": "C:\\u0000x", "é": "\\"}
+
+
 def test_the_id_of_a_deleted_row_is_never_given_again(store: Store) -> None:
     with store.write() as session:
         first = entry()
