@@ -1,0 +1,86 @@
+"""One decision about one incident: the plan, its blast radius, every guard, and a sentence for a tired person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from backend.decide.guards import Limits, judge
+from backend.decide.policy import cause_of, node_of, propose
+from backend.facts import Blast, Case, DecisionFacts, PlannedStep, Rung, Verb
+from detectors.catalogue import Kind
+
+
+def decide(case: Case, kinds: Mapping[str, Kind], limits: Limits) -> DecisionFacts:
+    """What to do about ``case.incident``. Pure: the same case gives the same decision. Nothing binds by itself."""
+    recommended, plan, advice = propose(case, kinds, limits.exclude_s)
+    return DecisionFacts(
+        sentence=sentence_of(case, recommended, plan),
+        recommended=recommended,
+        plan=plan,
+        advice=tuple(advice),
+        blast=blast_of(case, plan),
+        guards=judge(case, plan, limits),
+        mode=case.mode,
+        dark=tuple(sorted({*case.dark, *case.incident.dark})),
+    )
+
+
+def sentence_of(case: Case, recommended: Rung, plan: Sequence[PlannedStep]) -> str:
+    """Subject first, what to do, what it spares; at most two clauses."""
+    if not plan:
+        return _nothing(case, recommended)
+    drained = [step for step in plan if step.verb is Verb.DRAIN]
+    requeued = [step.job for step in plan if step.verb is Verb.REQUEUE]
+    if drained:
+        node = drained[0].node
+        if requeued:
+            return f"Drain {node} and requeue {_jobs(requeued)} without it."
+        running = sorted(job.job for job in case.jobs if node in job.nodes)
+        return f"Drain {node}; {_jobs(running)} may end by itself." if running else f"Drain {node}; no job runs there."
+    if requeued:
+        node = next((step.node for step in plan if step.node), "")
+        return f"Requeue {_jobs(requeued)} without {node}." if node else f"Requeue {_jobs(requeued)}."
+    return f"Keep new work away from {plan[0].node}."
+
+
+def _nothing(case: Case, recommended: Rung) -> str:
+    """What to say where the plan is empty."""
+    incident, node = case.incident, node_of(case, case.incident.node)
+    ours = node is not None and "DRAIN" in node.flags and node.reason_owner == "watchkeeper"
+    if incident.node and (incident.node in case.excluded or ours):
+        return f"{incident.node} is kept out of new work already. Nothing more to do on the cluster."
+    if recommended is Rung.RESTART_JOB:
+        who = f"job {incident.job}" if incident.job else "the job"
+        return f"Leave the node in service: this stopped {who} only."
+    if recommended is Rung.RECORD:
+        return "Recorded. Nothing to do."
+    cause = cause_of(case)
+    if cause is not None and cause.authority == "rule":
+        return f"Look at {incident.entity}: one kind of sign alone is too weak to act on."
+    if recommended is Rung.NOTIFY:
+        return f"Tell who owns {incident.entity}. Nothing to do on the cluster."
+    return f"Look at {incident.entity}: nothing that Watchkeeper can do on the cluster helps here."
+
+
+def blast_of(case: Case, plan: Sequence[PlannedStep]) -> Blast:
+    """What the plan touches. ``other_jobs``: on a node that leaves service, and not requeued. ``gpus``: of the nodes
+    taken out and of every node of a requeued job."""
+    taken = {step.node for step in plan if step.node and (step.verb is Verb.DRAIN or step.rung is Rung.EXCLUDE)}
+    jobs = {step.job for step in plan if step.verb is Verb.REQUEUE}
+    others = {job.job for job in case.jobs if job.job not in jobs and taken & set(job.nodes)}
+    gpus: dict[str, int] = {}
+    for name in taken:
+        node = node_of(case, name)
+        gpus[name] = max(node.expected_gpus, len(node.gpus)) if node is not None else 0
+    for attempt in case.jobs:
+        if attempt.job in jobs:
+            for name in attempt.nodes:
+                gpus[name] = max(gpus.get(name, 0), attempt.gpus_per_node)
+    return Blast(tuple(sorted(taken)), tuple(sorted(jobs)), tuple(sorted(others)), sum(gpus.values()))
+
+
+def _jobs(jobs: Sequence[str]) -> str:
+    """``job 7``, ``jobs 7 and 8``, ``jobs 7, 8 and 9``."""
+    if len(jobs) == 1:
+        return f"job {jobs[0]}"
+    return f"jobs {', '.join(jobs[:-1])} and {jobs[-1]}"

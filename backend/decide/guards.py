@@ -1,0 +1,200 @@
+"""The guards: each a small pure check of a case and a plan. All run each time, and all are recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from backend.decide.policy import STANDING, node_of
+from backend.facts import Case, GuardVerdict, NodeFacts, PlannedStep, Rung, Verb, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The numbers of the guards and of the plan (settings, section policy). Times in seconds.
+
+    max_out_share, max_out_min: the larger of the two allowances of nodes out of work at once. cooldown_s: no second
+    action on a node within it. fresh_s: oldest state of a node to act on. exclude_s: how long an exclusion lasts.
+    """
+
+    max_out_share: float = 0.05
+    max_out_min: int = 1
+    cooldown_s: float = 3600.0
+    fresh_s: float = 60.0
+    exclude_s: float = 604_800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One guard: ``check`` gives its verdict on a plan; an empty plan is a resume, or nothing to do."""
+
+    name: str
+    check: Callable[[Case, Sequence[PlannedStep], Limits], GuardVerdict]
+
+
+def guards() -> tuple[Guard, ...]:
+    """Every guard, in the order people read them."""
+    return (
+        Guard("kill switch", kill_switch),
+        Guard("mode", mode),
+        Guard("a person approves", person),
+        Guard("foreign owner", foreign_owner),
+        Guard("nodes out of the fleet", nodes_out),
+        Guard("cooldown", cooldown),
+        Guard("fresh", fresh),
+        Guard("dark sources", dark_sources),
+        Guard("backend", backend_can),
+    )
+
+
+def judge(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> tuple[GuardVerdict, ...]:
+    """All verdicts, also those that hold."""
+    return tuple(guard.check(case, plan, limits) for guard in guards())
+
+
+def kill_switch(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    if case.kill_switch:
+        return _said("kill switch", "refuses", "The kill switch is on: nothing is written to the cluster.", "on", "off")
+    return _said("kill switch", "holds", "The kill switch is off.", "off", "off")
+
+
+def mode(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    if case.mode == "observe":
+        return _said("mode", "refuses", "Observe mode looks and tells; it binds nobody.", "observe", "propose or act")
+    return _said("mode", "holds", f"The mode is {case.mode}.", case.mode, "propose or act")
+
+
+def person(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    name = "a person approves"
+    if case.mode == "act":
+        return _said(name, "holds", "Act mode carries out what its guards allow.", "act mode")
+    return _said(name, "asks", "Nothing happens before a person approves it.", "yours")
+
+
+def foreign_owner(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    """Never over another's cordon: a node that somebody else drained, failed or took down is theirs."""
+    for name in _nodes(plan):
+        node = node_of(case, name)
+        if node is not None and _foreign(node):
+            owner = node.reason_owner or "someone"
+            why = f"{name} is out by {owner}: {node.reason or 'no reason given'}. It stays theirs."
+            return _said("foreign owner", "refuses", why, owner, "none")
+    return _said("foreign owner", "holds", "Nobody else took the node out.", "none", "none")
+
+
+def _foreign(node: NodeFacts) -> bool:
+    """Slurm's own word on a dead node ("Not responding") is a state and not a decision, so a drain of ours may join."""
+    if node.reason_owner == "watchkeeper":
+        return False
+    automatic = node.reason.lower().startswith(("not responding", "node unexpectedly rebooted"))
+    decided = node.state in ("down", "error") and bool(node.reason) and not automatic
+    return bool(node.flags & {"DRAIN", "FAIL"}) or decided
+
+
+def nodes_out(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    """The breaker: how many nodes would be out of work at once, this plan's own included."""
+    name, taken = "nodes out of the fleet", set(_taken(plan))
+    if not case.fleet:
+        if not taken:
+            return _said(name, "holds", "No node is taken out.", "0 of 0", "0")
+        return _said(name, "refuses", "How large the fleet is, nobody has told yet.", "unknown", "unknown")
+    allowed = max(limits.max_out_min, math.floor(limits.max_out_share * len(case.fleet) + 1e-9))
+    out = {node.name for node in case.fleet if node.out} | case.excluded | taken
+    measured = f"{len(out)} of {allowed}"
+    if taken and len(out) > allowed:
+        why = f"{_count(len(out), 'node')} of {len(case.fleet)} would be out, this one included; {allowed} may be."
+        return _said(name, "refuses", why, measured, str(allowed))
+    why = f"{_count(len(out), 'node')} of {len(case.fleet)} out with this plan; {allowed} may be."
+    return _said(name, "holds", why, measured, str(allowed))
+
+
+def cooldown(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    """No second action on a node within cooldown_s; what this incident itself did so far is one action."""
+    allowed = f"{_span(limits.cooldown_s)} apart"
+    nodes = set(_nodes(plan))
+    recent = [
+        order
+        for order in case.past
+        if order.node in nodes and order.state in STANDING and order.at > case.now - limits.cooldown_s
+        if not (order.kind == case.incident.kind and order.at >= case.incident.opened_at)
+    ]
+    if not recent:
+        return _said("cooldown", "holds", f"No action on it in the last {_span(limits.cooldown_s)}.", "none", allowed)
+    last = max(recent, key=lambda order: (order.at, order.node))
+    ago = _span(max(0.0, case.now - last.at))
+    why = f"{last.node}: {last.verb} {ago} ago for {last.kind}; actions stand {allowed}."
+    return _said("cooldown", "refuses", why, f"{ago} ago", allowed)
+
+
+def fresh(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    """Only what was read lately may be acted on; unknown is never healthy."""
+    allowed, oldest = f"under {_span(limits.fresh_s)}", 0.0
+    for name in _nodes(plan):
+        node = node_of(case, name)
+        if node is None or node.state == "unknown":
+            return _said("fresh", "refuses", f"The state of {name} is unknown.", "unknown", allowed)
+        age = abs(case.now - node.read_at)
+        if age > limits.fresh_s:
+            why = f"The state of {name} was read {_span(age)} {'ago' if node.read_at < case.now else 'in the future'}."
+            return _said("fresh", "refuses", why, _span(age), allowed)
+        oldest = max(oldest, age)
+    return _said("fresh", "holds", "What the plan rests on was read lately.", _span(oldest), allowed)
+
+
+def dark_sources(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    """A silent source is always named; where the evidence itself came from it, a person decides."""
+    dark = sorted({*case.dark, *case.incident.dark})
+    if not dark:
+        return _said("dark sources", "holds", "Every source reports.", "none", "none")
+    names = ", ".join(dark)
+    own = [name for name in dark if _gave_evidence(case, name)]
+    if not own or not plan:
+        return _said("dark sources", "holds", f"Silent: {names}. The evidence does not rest on it.", names, "none")
+    why = f"Silent: {names}. The evidence came from {', '.join(own)}: whether it still stands, nobody sees."
+    return _said("dark sources", "refuses" if case.mode == "act" else "asks", why, names, "none")
+
+
+def _gave_evidence(case: Case, source: str) -> bool:
+    """A kernel's code came as a log line; all else that THREAD detects was seen in telemetry."""
+    cause = next(iter(case.incident.hypotheses), None)
+    logs = any(word in source for word in ("log", "loki", "journal", "kernel"))
+    by_code = cause is not None and cause.authority == "code"
+    return logs if by_code else source.startswith(("prometheus", "remote"))
+
+
+def backend_can(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
+    wanted = list(dict.fromkeys(step.verb for step in plan if step.verb is not None))
+    lacking = [verb for verb in wanted if verb not in case.can]
+    can = ", ".join(sorted(case.can)) or "nothing"
+    if lacking:
+        why = f"The cluster's backend cannot {' or '.join(lacking)}; it can do {can}."
+        return _said("backend", "refuses", why, can, ", ".join(wanted))
+    return _said("backend", "holds", "The backend can do each step.", can, ", ".join(wanted) or "nothing")
+
+
+def _nodes(plan: Sequence[PlannedStep]) -> list[str]:
+    """Nodes that a plan touches, once each."""
+    return list(dict.fromkeys(step.node for step in plan if step.node and (step.verb or step.rung is Rung.EXCLUDE)))
+
+
+def _taken(plan: Sequence[PlannedStep]) -> list[str]:
+    """Nodes that a plan takes out of work."""
+    return [step.node for step in plan if step.verb is Verb.DRAIN or step.rung is Rung.EXCLUDE]
+
+
+def _said(guard: str, verdict: Verdict, reason: str, measured: str = "", limit: str = "") -> GuardVerdict:
+    return GuardVerdict(guard, verdict, reason, measured, limit)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _span(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3.5 h``, ``2 days``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.3g} h" if seconds < 172_800 else f"{seconds / 86_400:.3g} days"
