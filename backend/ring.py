@@ -1,1 +1,403 @@
 """Tick assembly: lateness, counters to rates, "not due" against "missing"."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.facts import Batch, DeviceLabel, Series
+from detectors.catalogue import Metric
+from detectors.model import BoolArray, Fleet, FloatArray, MetricKey, Tick
+
+Floats = NDArray[np.float64]
+Slots = NDArray[np.int64]
+
+#: Samples and reads from further ahead than this are a wrong clock, and would hold memory for ticks to come.
+MAX_AHEAD_S = 300.0
+#: How far before ``now`` the first batch may begin: what a restart catches up with, and no more.
+MAX_BACK_S = 300.0
+#: After a longer silence than this many ticks, empty ticks are skipped instead of yielded one by one.
+GAP_TICKS = 20
+#: Samples held for ticks that are still open; at 16 bytes of numbers and 8 of slot each some 1.2 GB.
+MAX_HELD = 50_000_000
+#: Part of a cadence by which a sample may come early or late and still count as the expected one.
+JITTER = 0.1
+#: A counter that was not seen for this long, and for four of its cadences, starts anew: a rate over the gap would be
+#: old news, and a reset inside it could not be seen.
+REBASE_S = 300.0
+
+
+#: What a track remembers of each slot, float64 with NaN for never.
+PER_SLOT = ("time", "value", "gap", "cadence", "source")
+
+
+@dataclass(slots=True)
+class _Window:
+    """What came for one metric and one tick that is still open: chunks of slots, times and values, by source."""
+
+    sources: list[int] = field(default_factory=list)
+    slots: list[Slots] = field(default_factory=list)
+    times: list[Floats] = field(default_factory=list)
+    values: list[Floats] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return sum(chunk.size for chunk in self.times)
+
+    def newest(self) -> dict[int, float]:
+        """Time of the newest sample by source."""
+        found: dict[int, float] = {}
+        for source, times in zip(self.sources, self.times, strict=True):
+            found[source] = max(found.get(source, -math.inf), float(times.max(initial=-math.inf)))
+        return found
+
+    def sorted(self) -> tuple[Slots, Floats, Floats]:
+        """All samples by slot, then time, each instant of a slot once: the same whatever the order of arrival."""
+        slots, times = np.concatenate(self.slots), np.concatenate(self.times)
+        values = np.concatenate(self.values)
+        order = np.lexsort((values, times, slots))
+        slots, times, values = slots[order], times[order], values[order]
+        first = np.ones(slots.size, np.bool_)
+        first[1:] = (slots[1:] != slots[:-1]) | (times[1:] != times[:-1])
+        return slots[first], times[first], values[first]
+
+
+class _Track:
+    """One metric of one axis: per slot the last sample of closed ticks, how far apart samples come, and from whom."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.windows: dict[int, _Window] = {}
+        self.time = np.zeros(0)
+        self.value = np.zeros(0)
+        self.gap = np.zeros(0)
+        self.cadence = np.zeros(0)
+        self.source = np.zeros(0)
+
+    def grow(self, size: int) -> None:
+        more = size - self.time.size
+        if more > 0:
+            none = np.full(more, np.nan)
+            for name in PER_SLOT:
+                setattr(self, name, np.concatenate([getattr(self, name), none]))
+
+    def move(self, old: Slots, new: Slots, size: int) -> None:
+        """Rows ``old`` become rows ``new`` of ``size``; open windows follow, rows that are gone are let go."""
+        for name in PER_SLOT:
+            rows = np.full(size, np.nan)
+            rows[new] = getattr(self, name)[old]
+            setattr(self, name, rows)
+        to = np.full(int(max(old.max(initial=-1), self._highest())) + 1, -1, np.int64)
+        to[old] = new
+        for window in self.windows.values():
+            for i, slots in enumerate(window.slots):
+                kept = to[slots] >= 0
+                window.slots[i] = to[slots][kept]
+                window.times[i], window.values[i] = window.times[i][kept], window.values[i][kept]
+
+    def _highest(self) -> int:
+        return max((int(s.max(initial=-1)) for w in self.windows.values() for s in w.slots), default=-1)
+
+
+class Ring:
+    """Samples in, telemetry ticks out. In memory; what a crash loses is read again or stays dark.
+
+    Ticks stand on multiples of ``interval_s`` and close at ``at + lateness_s``. Arrays are as long as the highest slot
+    heard of; ``fit`` brings a tick to the length of a fleet.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric], interval_s: float, lateness_s: float) -> None:
+        self.interval_s = interval_s
+        self.lateness_s = lateness_s
+        self.late = 0
+        self.skipped = 0
+        self.dropped: Counter[str] = Counter()
+        self._metrics = metrics
+        self._tracks: dict[MetricKey, _Track] = {}
+        self._sizes: dict[str, int] = {}
+        self._closed: int | None = None
+        self._covered: dict[int, list[tuple[float, float]]] = {}
+        self._sources: dict[str, int] = {}
+        self._held = 0
+        self._started = False
+
+    # --- in ---------------------------------------------------------------------------------------------------------
+
+    def accept(self, batch: Batch, slot_of: Callable[[DeviceLabel], int | None], now: float) -> None:
+        """Take the samples of one read in. ``slot_of`` gives the row of a device; ``now`` in unix s.
+
+        What belongs to a closed tick counts as late; what belongs to no row, or to the far future, as dropped.
+        """
+        by_metric: dict[MetricKey, tuple[list[int], list[Series]]] = {}
+        for series in batch.series:
+            metric = self._metrics.get(series.metric)
+            if metric is None or metric.axis != series.label.axis:
+                self.dropped["metric not in the catalogue"] += series.times.size
+                continue
+            slot = slot_of(series.label)
+            if slot is None:
+                self.dropped["device or node not in the inventory"] += series.times.size
+                continue
+            slots, listed = by_metric.setdefault(metric.key, ([], []))
+            slots.append(slot)
+            listed.append(series)
+        self._begin(by_metric, now)
+        source = self._sources.setdefault(batch.source, len(self._sources))
+        self._cover(source, batch, now)
+        for key, (slots, listed) in by_metric.items():
+            self._take(key, slots, listed, source, now)
+
+    def _begin(self, by_metric: Mapping[MetricKey, tuple[list[int], list[Series]]], now: float) -> None:
+        """The first samples say where time begins, though not further back than MAX_BACK_S; every tick that could not
+        have closed yet is open, so that the order of the first batches does not matter."""
+        if self._closed is not None:
+            return
+        firsts = [float(one.times[0]) for _, listed in by_metric.values() for one in listed if one.times.size]
+        firsts = [first for first in firsts if math.isfinite(first)]
+        if firsts:
+            first = math.ceil(max(min(firsts), now - MAX_BACK_S) / self.interval_s)
+            self._closed = min(first - 1, self._closable(now))
+
+    def _closable(self, now: float) -> int:
+        """The last tick that has closed by ``now``."""
+        return math.floor((now - self.lateness_s) / self.interval_s + 1e-9)
+
+    def _take(self, key: MetricKey, slots: list[int], listed: list[Series], source: int, now: float) -> None:
+        lengths = np.fromiter((one.times.size for one in listed), np.int64, len(listed))
+        rows = np.repeat(np.array(slots, np.int64), lengths)
+        if not rows.size or self._closed is None:
+            return
+        times = np.concatenate([one.times for one in listed])
+        values = np.concatenate([one.values for one in listed])
+        track = self._tracks.setdefault(key, _Track(self._metrics[key[1]]))
+        size = self._sizes[key[0]] = max(self._sizes.get(key[0], 0), int(rows.max()) + 1)
+        track.grow(size)
+        good = np.isfinite(times)
+        ahead = good & (times > now + MAX_AHEAD_S)
+        with np.errstate(invalid="ignore"):
+            ticks = np.where(good & ~ahead, np.ceil(times / self.interval_s), self._closed).astype(np.int64)
+        late = good & ~ahead & (ticks <= self._closed)
+        self.late += int(np.count_nonzero(late))
+        self._drop("from the future", int(np.count_nonzero(ahead)))
+        self._drop("time that is no number", int(np.count_nonzero(~good)))
+        kept = np.flatnonzero(ticks > self._closed)
+        room = max(0, MAX_HELD - self._held)
+        self._drop("the ring is full", kept.size - room)
+        self._hold(track, source, ticks, (rows, times, values), kept[:room])
+
+    def _hold(
+        self, track: _Track, source: int, ticks: Slots, samples: tuple[Slots, Floats, Floats], kept: NDArray[np.intp]
+    ) -> None:
+        self._held += kept.size
+        rows, times, values = samples
+        values = np.where(np.isinf(values), np.nan, values)
+        for tick in np.unique(ticks[kept]):
+            here = kept[ticks[kept] == tick]
+            window = track.windows.setdefault(int(tick), _Window())
+            window.sources.append(source)
+            window.slots.append(rows[here])
+            window.times.append(times[here])
+            window.values.append(values[here])
+
+    def _drop(self, reason: str, count: int) -> None:
+        if count > 0:
+            self.dropped[reason] += count
+
+    def _cover(self, source: int, batch: Batch, now: float) -> None:
+        """Remember which time a reading source has seen whole; spans that touch become one."""
+        start, end = batch.start, min(batch.end, now + MAX_AHEAD_S)
+        if not (math.isfinite(start) and start < end):
+            return
+        spans = sorted([*self._covered.get(source, ()), (start, end)])
+        joined = [spans[0]]
+        for first, last in spans[1:]:
+            if first <= joined[-1][1] + 1e-3:
+                joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+            else:
+                joined.append((first, last))
+        self._covered[source] = joined[-GAP_TICKS:]
+
+    # --- out --------------------------------------------------------------------------------------------------------
+
+    def due(self, now: float) -> Iterator[Tick]:
+        """Telemetry ticks that have closed by ``now`` (unix s), in order, each once. Nothing before the first sample.
+
+        A silence of more than GAP_TICKS is skipped, but for its last GAP_TICKS; ``skipped`` counts the ticks.
+        """
+        if self._closed is None:
+            return
+        last = self._closable(now)
+        while self._closed < last:
+            tick = self._closed + 1
+            if last - self._closed > GAP_TICKS and (to := self._next(tick, last)) > tick:
+                self.skipped += to - tick
+                tick = to
+            self._closed = tick
+            self._started = self._started or any(tick in track.windows for track in self._tracks.values())
+            if self._started:
+                yield self._tick(tick)
+
+    def _next(self, tick: int, last: int) -> int:
+        """The next tick that holds something, or the first of the last GAP_TICKS."""
+        held = [index for track in self._tracks.values() for index in track.windows if tick <= index]
+        return max(tick, min([last - GAP_TICKS + 1, *held]))
+
+    def _tick(self, index: int) -> Tick:
+        at = index * self.interval_s
+        values: dict[MetricKey, FloatArray] = {}
+        sampled: dict[MetricKey, BoolArray] = {}
+        for key, track in self._tracks.items():
+            track.grow(self._sizes[key[0]])
+            values[key], sampled[key] = self._close(track, index, at)
+        for source, spans in self._covered.items():
+            self._covered[source] = [span for span in spans if span[1] > at]
+        return Tick(at, values, sampled)
+
+    def _close(self, track: _Track, index: int, at: float) -> tuple[FloatArray, BoolArray]:
+        """Values and sampled of one metric at one tick; the track moves on to it."""
+        size = track.time.size
+        values, came = np.full(size, np.nan), np.zeros(size, np.bool_)
+        expected = self._expected(track, at)
+        window = track.windows.pop(index, _Window())
+        reach = self._reach(track, window, at)
+        if window.size:
+            self._held -= window.size
+            slots, times, raw = window.sorted()
+            if track.metric.kind == "counter":
+                slots, times, raw = _numbers(slots, times, raw)
+                _rates(track, slots, times, raw, values)
+            else:
+                _levels(slots, raw, values)
+            came[slots] = True
+            self._remember(track, window, slots, times, raw)
+        seen = np.isfinite(track.time)
+        with np.errstate(invalid="ignore"):
+            missing = np.where(came, seen & (track.metric.kind != "counter"), expected <= reach)
+        return values.astype(np.float32), np.isfinite(values) | missing
+
+    def _remember(self, track: _Track, window: _Window, slots: Slots, times: Floats, raw: Floats) -> None:
+        _remember(track, slots, times, raw, self.interval_s)
+        for source, rows in zip(window.sources, window.slots, strict=True):
+            track.source[rows] = source
+
+    def _expected(self, track: _Track, at: float) -> Floats:
+        """When each row's next sample should have come, where that lies in this tick; NaN for rows not due.
+
+        A little of a cadence early, so that a sample on a tick's edge is asked for in the tick after it.
+        """
+        known = track.cadence[np.isfinite(track.cadence)]
+        usual = float(np.median(known)) if known.size else math.nan
+        cadence = np.where(np.isfinite(track.cadence), track.cadence, usual)
+        with np.errstate(invalid="ignore"):
+            slack = JITTER * cadence
+            nth = np.floor((at - slack - track.time) / cadence)
+            before = np.floor((at - self.interval_s - slack - track.time) / cadence)
+            due = (nth >= 1) & (nth > before)
+            return np.where(due, track.time + nth * cadence - slack, np.nan)
+
+    def _reach(self, track: _Track, window: _Window, at: float) -> Floats:
+        """Per row, up to where in this tick its source looked: a row that should have spoken before that is missing,
+        one that should have spoken after it is unseen. A source looked where a read says so, or where samples came.
+        """
+        begin, newest = at - self.interval_s, window.newest()
+        by_source = np.full(len(self._sources) + 1, -math.inf)
+        for source in self._sources.values():
+            ends = [end for start, end in self._covered.get(source, ()) if start <= begin + 1e-3]
+            by_source[source] = max([newest.get(source, -math.inf), *ends])
+        return by_source[np.nan_to_num(track.source, nan=-1).astype(np.int64)]
+
+    # --- fleets -----------------------------------------------------------------------------------------------------
+
+    def move(self, old: Fleet, new: Fleet) -> None:
+        """Rows follow their ids into another fleet; open ticks follow too."""
+        for key, track in self._tracks.items():
+            before, after = old.axes.get(key[0]), new.axes.get(key[0])
+            if before is None or after is None or before.ids == after.ids[: len(before)]:
+                continue  # rows were only added, at the end
+            track.grow(max(len(before), track.time.size))
+            pairs = [(i, to) for i, id_ in enumerate(before.ids) if (to := new.slots.get((key[0], id_))) is not None]
+            pairs += [(i, i) for i in range(len(before), track.time.size) if i < len(after)]
+            both = np.array(pairs, np.int64).reshape(-1, 2)
+            track.move(both[:, 0], both[:, 1], max(len(after), int(both[:, 1].max(initial=-1)) + 1))
+        for kind, axis in new.axes.items():
+            self._sizes[kind] = max(len(axis), self._sizes.get(kind, 0))
+
+
+def fit(tick: Tick, fleet: Fleet) -> Tick:
+    """The tick with arrays as long as the axes of ``fleet``: rows that came after it were not sampled in it."""
+    if all(array.size == len(fleet.axes[key[0]]) for key, array in tick.values.items()):
+        return tick
+    values: dict[MetricKey, FloatArray] = {}
+    sampled: dict[MetricKey, BoolArray] = {}
+    for key, array in tick.values.items():
+        size = len(fleet.axes[key[0]])
+        shared = min(size, array.size)
+        values[key], sampled[key] = np.full(size, np.nan, np.float32), np.zeros(size, np.bool_)
+        values[key][:shared] = array[:shared]
+        sampled[key][:shared] = tick.sampled[key][:shared]
+    return Tick(tick.at, values, sampled, tick.events)
+
+
+# --- one window -----------------------------------------------------------------------------------------------------
+
+
+def _numbers(slots: Slots, times: Floats, values: Floats) -> tuple[Slots, Floats, Floats]:
+    good = np.isfinite(values)
+    return slots[good], times[good], values[good]
+
+
+def _last_of_slot(slots: Slots) -> BoolArray:
+    last = np.ones(slots.size, np.bool_)
+    last[:-1] = slots[1:] != slots[:-1]
+    return last
+
+
+def _levels(slots: Slots, raw: Floats, values: Floats) -> None:
+    """Gauges, codes and masks: the last sample; NaN where that says that there is nothing to report."""
+    last = _last_of_slot(slots)
+    values[slots[last]] = raw[last]
+
+
+def _rates(track: _Track, slots: Slots, times: Floats, raw: Floats, values: Floats) -> None:
+    """Counters: what was added since the last sample of the tick before, per second of the samples' own time.
+
+    A decrease is a reset, after which the new value is what was added: never negative, never a wrap of 2^64. Without
+    a sample to count from there is no rate yet, which is not the same as missing.
+    """
+    if not slots.size:
+        return
+    first = np.ones(slots.size, np.bool_)
+    first[1:] = slots[1:] != slots[:-1]
+    longest = np.fmax(REBASE_S, 4 * np.nan_to_num(track.cadence[slots], nan=0.0))
+    with np.errstate(invalid="ignore"):
+        known = np.isfinite(track.value[slots]) & (times - track.time[slots] <= longest)
+    since = np.where(first, np.where(known, track.time[slots], times), np.roll(times, 1))
+    base = np.where(first, np.where(known, track.value[slots], raw), np.roll(raw, 1))
+    added = np.where(raw >= base, raw - base, np.fmax(raw, 0.0))
+    added = np.where(added < 2.0**63, added, 0.0)  # an unsigned counter that stepped back below zero
+    starts = np.flatnonzero(first)
+    total, span = np.add.reduceat(added, starts), np.add.reduceat(times - since, starts)
+    counted = span > 0
+    values[slots[starts][counted]] = total[counted] / span[counted]
+
+
+def _remember(track: _Track, slots: Slots, times: Floats, raw: Floats, interval_s: float) -> None:
+    """Last sample and cadence per row. The cadence is the shorter of the last two gaps, so that one lost sample does
+    not double it, and at least one interval, as a tick shows no more than one sample."""
+    good = np.isfinite(raw)
+    slots, times, raw = slots[good], times[good], raw[good]
+    if not slots.size:
+        return
+    before = np.where(np.r_[True, slots[1:] != slots[:-1]], track.time[slots], np.roll(times, 1))
+    last = _last_of_slot(slots)
+    rows, gap = slots[last], (times - before)[last]
+    with np.errstate(invalid="ignore"):
+        shorter = np.fmin(track.gap[rows], gap)
+        track.cadence[rows] = np.where(np.isfinite(shorter), np.fmax(shorter, interval_s), np.nan)
+    track.gap[rows] = np.where(np.isfinite(gap), gap, track.gap[rows])
+    track.time[rows], track.value[rows] = times[last], raw[last]

@@ -108,9 +108,11 @@ def put_devices(session: Session, rows: Sequence[Row]) -> None:
     _put(session, Device, rows)
 
 
-def drop_device(session: Session, cluster: str, old: str) -> None:
-    """Take away the row of a device that lives on under a better id."""
-    session.connection().execute(delete(_table(Device)).where(*_is(Device, cluster=cluster, id=old)))
+def drop_devices(session: Session, cluster: str, ids: Collection[str]) -> None:
+    """Take away the rows of devices that live on under better ids."""
+    table = _table(Device)
+    for some in _portions(sorted(ids)):
+        session.connection().execute(delete(table).where(table.c.cluster == cluster, table.c.id.in_(some)))
 
 
 # --- attempts and allocations ---------------------------------------------------------------------------------------
@@ -207,10 +209,18 @@ def mark(session: Session, cluster: str, name: str, at: datetime) -> None:
     _put(session, Cursor, [{"cluster": cluster, "name": name, "position": 0, "at": at}])
 
 
-def unmark(session: Session, cluster: str, names: Collection[str]) -> None:
-    for some in _portions(sorted(names)):
-        gone = (*_is(Cursor, cluster=cluster), _table(Cursor).c.name.in_(some))
-        session.connection().execute(delete(_table(Cursor)).where(*gone))
+def mark_sounds(
+    session: Session, cluster: str, heard: datetime | None, quiet: Mapping[str, datetime], before: Collection[str]
+) -> None:
+    """Note when anything was last heard, and which nodes were not: node -> when it was last. ``before`` holds the
+    nodes that were noted as silent until now."""
+    table = _table(Cursor)
+    for some in _portions(sorted(SILENT + name for name in set(before) - set(quiet))):
+        gone = (table.c.cluster == cluster, table.c.name.in_(some))
+        session.connection().execute(delete(table).where(*gone))
+    noted = {SILENT + name: at for name, at in sorted(quiet.items()) if name not in before}
+    noted |= {HEARD: heard} if heard is not None else {}
+    _put(session, Cursor, [{"cluster": cluster, "name": name, "position": 0, "at": at} for name, at in noted.items()])
 
 
 def silent(session: Session, cluster: str) -> dict[str, datetime]:
@@ -255,10 +265,6 @@ def _table(table: type[SQLModel]) -> Table:
     found = table.__table__  # type: ignore[attr-defined]  # sqlmodel leaves it untyped
     assert isinstance(found, Table)
     return found
-
-
-def _is(table: type[SQLModel], **values: object) -> list[Any]:
-    return [_table(table).c[name] == value for name, value in values.items()]
 
 
 def _portions(things: Sequence[T]) -> Iterator[Sequence[T]]:
