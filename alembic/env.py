@@ -8,7 +8,7 @@ import pkgutil
 from typing import Literal
 
 from sqlalchemy import Connection
-from sqlmodel import SQLModel
+from sqlmodel import AutoString, SQLModel
 
 import backend.model
 from alembic import context
@@ -22,7 +22,11 @@ def _all_tables() -> None:
 
 def _render(kind: str, item: object, _context: object) -> str | Literal[False]:
     """Revisions name no module of ours, so that they still run when the models have moved on."""
-    return "sa.DateTime(timezone=True)" if kind == "type" and isinstance(item, UtcDateTime) else False
+    if kind != "type":
+        return False
+    if isinstance(item, UtcDateTime):
+        return "sa.DateTime(timezone=True)"
+    return "sa.String()" if isinstance(item, AutoString) else False
 
 
 def _run(connection: Connection) -> None:

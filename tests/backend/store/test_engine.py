@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -17,6 +19,8 @@ from backend.model.incidents import Entry
 from backend.store.engine import Store, StoreError, open_store
 from backend.store.filesystem import is_network, network_type, type_of
 from tests.conftest import NOW
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def entry(at: datetime = NOW, **more: Any) -> Entry:
@@ -276,3 +280,33 @@ def test_sqlite_on_a_network_file_system_is_refused_with_the_fix(tmp_path: Path)
 
 def test_a_machine_without_a_mount_table_is_trusted(tmp_path: Path) -> None:
     assert network_type(tmp_path, tmp_path / "none") == ""
+
+
+# --- crashes --------------------------------------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from backend.model.incidents import Entry
+from backend.store.engine import open_store
+store = open_store("", Path(sys.argv[1]))
+for n in range(100_000):
+    with store.write() as session:
+        session.add(Entry(cluster="main", incident_id=n, at=datetime.now(UTC), what="note", text="x"))
+    print(n, flush=True)
+"""
+
+
+def test_what_was_committed_before_kill_9_is_there_after(sqlite_store: Store) -> None:
+    command = [sys.executable, "-c", WRITER, str(sqlite_store.folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
+        assert writer.stdout is not None
+        said = [int(writer.stdout.readline()) for _ in range(20)]
+        writer.kill()
+        said += [int(line) for line in writer.stdout if line.endswith("\n")]
+    with sqlite_store.read() as session:
+        kept = session.exec(select(Entry.incident_id)).all()
+    assert set(said) <= set(kept)
+    with sqlite_store.write() as session:
+        session.add(entry())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +15,8 @@ from sqlmodel import SQLModel
 
 from alembic import command
 from backend.store.engine import Store, StoreError, alembic_config, migrate, open_store
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
@@ -95,3 +100,15 @@ def test_a_migration_that_fails_changes_nothing(empty: Store) -> None:
     with pytest.raises(StoreError):
         migrate(empty)
     assert tables(empty) == {"secret"}
+
+
+def test_the_command_of_alembic_works_from_the_shell_on_the_configured_database(tmp_path: Path) -> None:
+    command_line = [sys.executable, "-m", "alembic", "-c", str(ROOT / "pyproject.toml"), "upgrade", "head"]
+    environ = {**os.environ, "WATCHKEEPER_STORE__FOLDER": str(tmp_path / "shell")}
+    done = subprocess.run(
+        command_line, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    store = open_store("", tmp_path / "shell")
+    assert tables(store) == set(SQLModel.metadata.tables)
+    store.close()
