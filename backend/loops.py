@@ -117,9 +117,18 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: orders.settle_returns(watch), stop.wait),
     ]
+    if parts.role == "observe":
+        found.append(Loop(name, "loop", "inventory", 5.0, lambda: reread(watch), stop.wait))
     for source, every_s in parts.sources.get(name, ()):
         found.append(Loop(name, "source", source.name, every_s, Pull(watch, source, every_s), stop.wait))
     return found
+
+
+def reread(watch: Watch) -> bool:
+    """What API processes learnt of nodes and jobs; they write it, this process judges by it."""
+    with watch.lock, watch.store.read() as session:
+        watch.inventory.load(session)
+    return False
 
 
 def waker(watch: Watch) -> Callable[[float], object]:
@@ -175,4 +184,3 @@ class Pull:
         pipeline.accept(self._watch, batch)
         self._read_to = end
         return False
-

@@ -11,7 +11,6 @@ from sqlmodel import Session
 
 from backend.act.base import ActionError, ClusterBackend, reason_text
 from backend.cases import case_of, plan_of
-from backend.clock import unix
 from backend.decide.decide import decide
 from backend.decide.guards import judge
 from backend.facts import DecisionFacts, GuardVerdict, NodeFacts, OrderFacts, Outcome, Rung, Verb
@@ -26,6 +25,8 @@ from backend.watch import Watch
 #: How long to wait before an order that the cluster did not answer is tried again, and how often.
 RETRY_S = 15.0
 MOST_ATTEMPTS = 8
+#: How long to wait before a refused resume is ordered again.
+UNDO_AGAIN_S = 60.0
 
 
 class Refused(Exception):
@@ -176,7 +177,7 @@ def _exclude(
             kind=incident.kind,
             incident_id=incident.id,
             created_at=now,
-            until=now + timedelta(seconds=watch.rules.exclude_s),
+            until=now + timedelta(seconds=watch.rules.limits.exclude_s),
         )
     )
 
@@ -226,7 +227,7 @@ def judge_order(session: Session, watch: Watch, order: Order, node: NodeFacts | 
     if order.verb == Verb.RESUME:
         steps = []
     guards = judge(case, tuple(steps), watch.rules.limits)
-    return tuple(g for g in guards if g.guard not in ("person", "a person approves"))
+    return tuple(g for g in guards if g.guard != "a person approves")
 
 
 def carry_out(watch: Watch, backend: ClusterBackend, order: Order) -> None:
@@ -395,17 +396,31 @@ def settle_returns(watch: Watch) -> bool:
 def give_back(session: Session, watch: Watch, incident: Incident, actor: str = "") -> bool:
     """Resume what we drained for this incident; once all is back, lift its exclusions and close it."""
     orders = actions.orders_of(session, incident.id or 0)
-    undone = {o.undoes_id for o in orders if o.undoes_id is not None and o.state not in ("failed", "refused")}
-    drains = [o for o in orders if o.verb == Verb.DRAIN and o.state == "done"]
-    missing = [o for o in drains if o.id not in undone]
-    for drain in missing:
-        session.add(undo_of(drain, len(orders), watch.clock.now()))
-    if missing or any(o.state in actions.PENDING for o in orders):
-        return bool(missing)
-    if any(o.undoes_id is None and o.state == "uncertain" for o in orders):
+    now = watch.clock.now()
+    if any(o.state in actions.PENDING for o in orders):
         return False
+    missing = [o for o in orders if o.verb == Verb.DRAIN and o.state == "done" and not undone(o, orders)]
+    due = [drain for drain in missing if may_try_again(drain, orders, now)]
+    for drain in due:
+        session.add(undo_of(drain, len(orders), now))
+    if missing:
+        return bool(due)
+    if any(o.undoes_id is None and o.state == "uncertain" for o in orders) and not actor:
+        return False  # whether the node is drained nobody knows: a person closes it
     close(session, watch, incident, actor)
     return True
+
+
+def undone(drain: Order, orders: Sequence[Order]) -> bool:
+    """Given back, or the cluster said for good that it is not ours to give: somebody else holds the node now."""
+    undos = [o for o in orders if o.undoes_id == drain.id]
+    return any(o.state == "done" or (o.state == "failed" and o.attempts < MOST_ATTEMPTS) for o in undos)
+
+
+def may_try_again(drain: Order, orders: Sequence[Order], now: datetime) -> bool:
+    """A resume that a guard refused, or that the cluster never answered, is tried again, but not at every turn."""
+    ends = [o.ended_at or o.created_at for o in orders if o.undoes_id == drain.id]
+    return not ends or (now - max(ends)).total_seconds() >= UNDO_AGAIN_S
 
 
 def undo_of(drain: Order, number: int, now: datetime) -> Order:
@@ -438,7 +453,3 @@ def close(session: Session, watch: Watch, incident: Incident, actor: str = "") -
     text = f"{actor} resolved it." if actor else "Seen and clear long enough; what was taken out is back."
     lifecycle.close(session, incident, now, text, actor)
     announce(session, watch, incident, decision, "closed")
-
-
-def age_s(at: datetime, now: datetime) -> float:
-    return unix(now) - unix(at)

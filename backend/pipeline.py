@@ -17,6 +17,7 @@ from backend.incidents import lifecycle
 from backend.incidents.correlate import correlate
 from backend.incidents.record import Delta, frozen_keys, record
 from backend.model.events import Event as EventRow
+from backend.ring import fit
 from backend.store import events, incidents, system
 from backend.watch import Watch
 from detectors.fuse import Suspicion, fuse
@@ -118,6 +119,7 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
     """Judge one tick and commit all that follows from it, with the event cursor. A failed commit is taken up again
     from the store, so that no event is judged twice and none is left out."""
     fleet = watch.follow_fleet()
+    tick = fit(tick, fleet)
     watch.stale = True
     judged, broken = judge(watch, tick, fleet)
     findings = [finding for verdict in judged.values() for finding in verdict.findings]
@@ -201,4 +203,3 @@ def report(session: Session, watch: Watch, judged: Mapping[str, Judged], broken:
         if name in watch.broken:
             system.beat_ok(session, watch.cluster, "detector", name, now, 0.0, {})
     watch.broken = frozenset(broken)
-

@@ -123,7 +123,6 @@ def rules_of(settings: Settings, channels: tuple[str, ...], simulated: bool) -> 
         mode=settings.mode,
         hold_s=incidents.hold_s,
         fold_s=incidents.fold_s,
-        exclude_s=policy.exclude_s,
         lease_s=policy.lease_s,
         notify_from=Severity.of(incidents.notify_from),
         limits=Limits(
@@ -131,6 +130,7 @@ def rules_of(settings: Settings, channels: tuple[str, ...], simulated: bool) -> 
             max_out_min=policy.max_out_min,
             cooldown_s=policy.cooldown_s,
             fresh_s=policy.fresh_s,
+            exclude_s=policy.exclude_s,
         ),
         channels=channels,
         url=public_url(settings),

@@ -43,7 +43,6 @@ class Rules:
     mode: Mode
     hold_s: float
     fold_s: float
-    exclude_s: float
     lease_s: float
     notify_from: Severity
     limits: Limits
