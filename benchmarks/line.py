@@ -37,7 +37,7 @@ def run() -> Iterator[Ratio]:
         print("line on PostgreSQL: not measured, PostgreSQL is not installed")
         return
     with running_postgres() as server, tempfile.TemporaryDirectory() as folder:
-        yield from on_database("PostgreSQL", Store(url=server.url(server.create()), folder=Path(folder)))
+        yield from on_database("PostgreSQL (fsync off)", Store(url=server.url(server.create()), folder=Path(folder)))
 
 
 def on_database(name: str, store: Store) -> Iterator[Ratio]:

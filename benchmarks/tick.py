@@ -101,7 +101,7 @@ def axis_of(kind: str, ids: tuple[str, ...], names: tuple[str, ...], node_of: An
 
 
 def tick_of(catalogue: Catalogue, fleet: Fleet, seed: int, bad: float) -> Tick:
-    """METRICS arrays of GPUs and those of nodes; ``bad`` is the share of GPUs that run hot, one in four of them gone."""
+    """METRICS arrays of GPUs and those of nodes; ``bad`` is the share of GPUs that run hot, a quarter of them gone."""
     random = np.random.default_rng(seed)
     sick = np.random.default_rng(0).random(len(fleet.axes["gpu"])) < bad
     values: dict[MetricKey, FloatArray] = {}

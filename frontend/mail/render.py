@@ -18,6 +18,8 @@ Palette = Mapping[str, tuple[str, str]]
 FOLDER = Path(__file__).parent
 #: What a subject shows of a headline; the body holds it whole. Lists cut between 60 and 120 characters.
 SUBJECT_CHARS = 120
+#: Longer labels are not waited for: in plain text their values just start later.
+LABEL_CHARS = 24
 #: severity -> (character of ``tokens.css``, token that carries its hue)
 SIGNS: Mapping[str, tuple[str, str]] = {
     "critical": ("◆", "failed"),
@@ -76,7 +78,7 @@ def render(letter: Letter) -> Rendered:
         "hue": hue,
         "word": state_of(letter),
         "when": clock_words(letter.at),
-        "width": max((len(one_line(label)) for label, _ in letter.facts), default=0),
+        "width": min(LABEL_CHARS, max((len(one_line(label)) for label, _ in letter.facts), default=0)),
         "palette": palette(),
     }
     text = pages.get_template("message.txt").render(told)

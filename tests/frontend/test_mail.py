@@ -105,6 +105,11 @@ def test_a_long_headline_is_short_in_the_subject_and_whole_in_the_mail() -> None
     assert made.text.splitlines()[0] == ("word " * 400).strip()
 
 
+def test_one_long_label_does_not_push_the_others_away() -> None:
+    text = render(replace(OPENED, facts=(("x" * 5000, "1"), ("Node", "gpu-0412")))).text
+    assert re.search(r"^Node {2,24}gpu-0412$", text, re.MULTILINE)
+
+
 def test_what_is_empty_leaves_no_empty_heading() -> None:
     made = render(replace(OPENED, why="", facts=(), evidence=(), advice="", url=""))
     for face in (made.text, made.html):
