@@ -1,0 +1,165 @@
+"""Evidence of an incident: lanes on one time axis, the same as a table, and what we saw piece by piece."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime, timedelta
+
+from backend.answers.incident_story import IncidentStory
+from backend.clock import unix
+from backend.model.events import Event as EventRow
+from backend.model.events import Finding
+from backend.web import shown
+from backend.web.base import Visit
+from frontend.contexts import EvidenceRow, Figure, Told, Twin
+from frontend.figures.lanes import Event, Lane, Level, Story
+from frontend.words import bare, clock, device, moment, shorten, span
+
+#: Lanes drawn at most: loudest findings first; the rest stands in the table.
+MOST_LANES = 8
+#: What each event namespace is called.
+LANES = {
+    "xid": "Kernel log",
+    "sxid": "Switch log",
+    "boot": "Boots",
+    "slurm": "Scheduler",
+    "log": "Log",
+    "oom": "Out of memory",
+    "nic": "Network",
+}
+#: Kinds and detectors whose levels mean that nothing could be seen.
+ABSENT = ("telemetry_dark", "telemetry_frozen", "telemetry/silence")
+
+
+def lanes_figure(story: IncidentStory, seen: Visit) -> Figure:
+    told = twin_rows(story)
+    number = story.incident.id
+    absent = Told(False, "No event and no finding is stored", ("The table of evidence is empty, too.",))
+    return Figure(
+        id="lanes",
+        url=seen.link(f"/figures/incidents/{number}.json"),
+        size="",
+        label=label(story),
+        caption=caption(story),
+        twin=Twin(("Time, UTC", "Lane", "What"), told, seen.link(f"/figures/incidents/{number}.csv")),
+        absent=None if told else absent,
+    )
+
+
+def story_of(story: IncidentStory, now: datetime) -> Story:
+    """The story as the figure takes it."""
+    start, end = bounds(story, now)
+    lanes = [*event_lanes(story), *finding_lanes(story, end)][:MOST_LANES]
+    return Story(unix(start), unix(end), cause_at(story), tuple(lanes))
+
+
+def bounds(story: IncidentStory, now: datetime) -> tuple[datetime, datetime]:
+    """From a little before the first sign to the end, or now."""
+    times = [story.incident.opened_at, *(e.at for e in story.events), *(f.since for f in story.findings)]
+    end = story.incident.closed_at or now
+    first = min(times)
+    length = max((end - first).total_seconds(), 60.0)
+    return first - timedelta(seconds=length * 0.25), end + timedelta(seconds=length * 0.02)
+
+
+def span_words(story: IncidentStory, now: datetime) -> str:
+    start, end = bounds(story, now)
+    return f"{clock(start, now)} to {clock(end, now)} UTC"
+
+
+def cause_at(story: IncidentStory) -> float | None:
+    """When the first cause came: the earliest event of its own entity that evidence names, else its first finding."""
+    row = story.incident
+    own = [e.at for e in story.events if e.entity_id == row.entity_id and e.namespace != "boot"]
+    since = [f.since for f in story.findings if f.entity_id == row.entity_id and not f.victim]
+    first = min(own, default=None) or min(since, default=None)
+    return unix(first) if first is not None else None
+
+
+def event_lanes(story: IncidentStory) -> list[Lane]:
+    """A lane for each source of events, first spoken first."""
+    by: defaultdict[tuple[str, str], list[EventRow]] = defaultdict(list)
+    for event in story.events:
+        by[event.namespace, event.node or event.job].append(event)
+    return [
+        Lane(f"{LANES.get(kind, kind)} of {where}" if where else LANES.get(kind, kind), tuple(map(mark, events)))
+        for (kind, where), events in by.items()
+    ]
+
+
+def mark(event: EventRow) -> Event:
+    return Event(unix(event.at), event_words(event))
+
+
+def event_words(event: EventRow) -> str:
+    if event.namespace in ("xid", "sxid"):
+        return f"{event.namespace.capitalize()} {event.code} on {device(event.entity_name)}"
+    return f"{event.code} {event.text}".strip()
+
+
+def finding_lanes(story: IncidentStory, end: datetime) -> list[Lane]:
+    """A lane for each detector and entity of the cause; all victims share one."""
+    own = [f for f in story.findings if not f.victim]
+    lanes = [
+        Lane(f"{detector_words(f)}: {device(f.entity_name)}", levels=(level(f, end, shorten(bare(f.reason), 90)),))
+        for f in own
+        if not f.detector.startswith("kernel/")
+    ]
+    hit = tuple(Event(unix(f.since), f"{device(f.entity_name)}: {f.reason}") for f in story.findings if f.victim)
+    return [*lanes, Lane(f"Folded here, {len(hit)}", hit)] if hit else lanes
+
+
+def level(finding: Finding, end: datetime, text: str) -> Level:
+    absent = finding.kind in ABSENT or finding.detector in ABSENT
+    return Level(unix(finding.since), unix(finding.cleared_at or end), text, absent)
+
+
+def detector_words(finding: Finding) -> str:
+    return finding.detector.partition("/")[2].capitalize() or finding.detector
+
+
+def twin_rows(story: IncidentStory) -> tuple[tuple[str, ...], ...]:
+    """Every event and every level in order of time."""
+    rows = [
+        (e.at, LANES.get(e.namespace, e.namespace), f"{event_words(e)}: {e.text}".strip(": ")) for e in story.events
+    ]
+    for f in story.findings:
+        name = f"{detector_words(f)}{', folded' if f.victim else ''}"
+        rows.append((f.since, name, f"{device(f.entity_name)}: {bare(f.reason)}"))
+        if f.cleared_at is not None:
+            rows.append((f.cleared_at, name, f"{device(f.entity_name)}: clear"))
+    return tuple((moment(at), lane, text) for at, lane, text in sorted(rows, key=lambda row: row[0]))
+
+
+def caption(story: IncidentStory) -> str:
+    first = cause_at(story)
+    later = [unix(f.since) for f in story.findings if first is not None and unix(f.since) > first]
+    if first is None:
+        return "No first cause is known yet."
+    gone = any(f.kind in ABSENT or f.detector in ABSENT for f in story.findings)
+    follow = f" What follows comes {span(min(later) - first)} to {span(max(later) - first)} later." if later else ""
+    return f"The dotted line is the first cause.{follow}{' Grey means that nothing could be seen.' if gone else ''}"
+
+
+def label(story: IncidentStory) -> str:
+    events, levels = len(story.events), len(story.findings)
+    return f"Evidence on one time axis: {events} events and {levels} findings; the table below lists them in order."
+
+
+def rows(story: IncidentStory) -> tuple[EvidenceRow, ...]:
+    """What we saw, cause first; a raw line stands as code."""
+    found = []
+    for f in sorted(story.findings, key=lambda f: (f.victim, f.since)):
+        for piece in f.evidence:
+            raw = str(piece.get("ref", "")).startswith("event:") and len(str(piece.get("value", ""))) > 24
+            found.append(
+                EvidenceRow(
+                    what=f"{str(piece.get('what', '')).capitalize()}{'' if raw else ' of ' + device(f.entity_name)}",
+                    code=str(piece.get("value", "")) if raw else "",
+                    grade=str(piece.get("grade", "observed")),
+                    seen=moment(f.since) if raw else shown.value_words(piece),
+                    expected=shown.value_words(piece, "expected") or ("no such line" if raw else ""),
+                    detector=f.detector,
+                )
+            )
+    return tuple(found[:60])

@@ -1,0 +1,192 @@
+"""Incident: what happened, why do we think so, what will be done, and the forms that decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from jinja2 import Environment
+from sqlmodel import Session
+from starlette.concurrency import run_in_threadpool
+
+from backend import writes
+from backend.answers.incident_story import IncidentStory, incident_story
+from backend.web import decision, evidence
+from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
+from frontend import chips, sentences
+from frontend.contexts import DeedRow, Hypothesis, Incident, Line, Link, Told
+from frontend.words import clock, count, listed, moment, of_device, sentence, span
+
+Fields = dict[str, str]
+
+
+def router(pages: Environment) -> APIRouter:
+    found = APIRouter(prefix="/incidents/{number:int}")
+
+    @found.get("")
+    def show(number: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
+        return answer(seen, pages, number)
+
+    async def write(request: Request, number: int, seen: Visit, deed: Callable[[Fields], object]) -> Response:
+        """Check the form, do the deed in a thread, and go back to where the form stood."""
+        fields = await form(request)
+        checked(seen, fields)
+        back = local_path(fields.get("back", ""), seen.link(f"/incidents/{number}"))
+
+        def with_told(told: Told, status: int) -> Response:
+            return answer(seen, pages, number, told, status)
+
+        return await run_in_threadpool(carried_out, seen, lambda: deed(fields), back, with_told)
+
+    @found.post("/acknowledge")
+    async def acknowledge(request: Request, number: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
+        return await write(request, number, seen, lambda _: writes.acknowledge(seen.watch, number, seen.person))
+
+    @found.post("/notes")
+    async def note(request: Request, number: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
+        return await write(
+            request, number, seen, lambda f: writes.add_note(seen.watch, number, seen.person, f.get("note", ""))
+        )
+
+    @found.post("/resolve")
+    async def resolve(request: Request, number: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
+        return await write(request, number, seen, lambda _: writes.resolve(seen.watch, number, seen.person))
+
+    @found.post("/decisions/{which:int}/approve")
+    async def approve(request: Request, number: int, which: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
+        return await write(
+            request, number, seen, lambda f: writes.approve(seen.watch, which, seen.person, f.get("note", "").strip())
+        )
+
+    @found.post("/decisions/{which:int}/reject")
+    async def reject(request: Request, number: int, which: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
+        return await write(
+            request, number, seen, lambda f: writes.reject(seen.watch, which, seen.person, f.get("note", "").strip())
+        )
+
+    return found
+
+
+def answer(seen: Visit, pages: Environment, number: int, told: Told | None = None, status: int = 200) -> Response:
+    with seen.parts.store.read() as session:
+        story = incident_story(session, seen.watch.cluster, number, seen.now)
+        if story is None:
+            raise NoPage(f"There is no incident {number} in cluster {seen.watch.cluster}.")
+        return page(seen, pages, context(session, seen, story, told), status)
+
+
+def context(session: Session, seen: Visit, story: IncidentStory, told: Told | None) -> Incident:
+    row = story.incident
+    here = seen.link(f"/incidents/{row.id}")
+    live = row.state != "resolved"
+    crumb = (Link("Incidents", seen.link("/incidents")), Link(str(row.id), ""))
+    return Incident(
+        frame=frame(session, seen, f"Incident {row.id}", crumb, seen.link(f"/api/v1{here.partition('?')[0]}"), told),
+        id=row.id or 0,
+        answer=sentences.incident_answer(row.headline, outcome(story)),
+        severity=chips.SEVERITY[row.severity],
+        facts=facts(story, seen),
+        hypotheses=hypotheses(story),
+        panel=decision.panel(story, seen),
+        operate=seen.right("operator", "acknowledge, note and resolve"),
+        acknowledge=seen.link(f"/incidents/{row.id}/acknowledge") if live and not row.acknowledged_by else "",
+        resolve=seen.link(f"/incidents/{row.id}/resolve") if live else "",
+        note_action=seen.link(f"/incidents/{row.id}/notes"),
+        notes=tuple(line for line in timeline(story, seen) if line.chip.word == "note"),
+        lanes=evidence.lanes_figure(story, seen),
+        span=evidence.span_words(story, seen.now),
+        evidence=evidence.rows(story),
+        victims=victims(story),
+        victim_names=tuple(row.victims),
+        before=before(story),
+        alike=alike(story),
+        timeline=timeline(story, seen),
+    )
+
+
+def outcome(story: IncidentStory) -> str:
+    """The second half of the answer: what helps, or what came of it."""
+    row, decided = story.incident, story.decision
+    if row.state == "resolved":
+        assert row.closed_at is not None
+        return f"Closed after {span((row.closed_at - row.opened_at).total_seconds())}."
+    if row.state == "mitigated":
+        return "Out of work since; watched until it is clear."
+    if decided is None:
+        return "Nothing is decided yet."
+    nodes = decision.nodes(decided)
+    return sentences.helps(decided.state, decision.verbs(decided), listed(nodes, 2), decision.jobs(decided), len(nodes))
+
+
+def facts(story: IncidentStory, seen: Visit) -> tuple[tuple[str, str], ...]:
+    row = story.incident
+    end = row.closed_at or seen.now
+    word = "Was open" if row.closed_at is not None else "Open"
+    length = span((end - row.opened_at).total_seconds())
+    found = [(word, f"{length}, since {moment(row.opened_at)} UTC"), ("State", chips.INCIDENT[row.state].word)]
+    found.append(("Owner", row.acknowledged_by or "nobody yet"))
+    if row.job:
+        run = f" ({story.attempt.run})" if story.attempt is not None and story.attempt.run else ""
+        found.append(("Job", f"{row.job}{run}"))
+    found.append(("Dark", listed(row.dark) if row.dark else "no source"))
+    if row.blind:
+        found.append(("Blind", "its series do not arrive, so it cannot be clear"))
+    return tuple(found)
+
+
+def hypotheses(story: IncidentStory) -> tuple[Hypothesis, ...]:
+    """Ranked causes: which fault of which thing, why, and the score."""
+    return tuple(
+        Hypothesis(
+            name=f"{str(h['kind']).replace('_', ' ').capitalize()}: {of_device(str(h['entity']))}",
+            reason=sentence(str(h["reason"])),
+            score=f"{float(h['score']):.2f}",
+        )
+        for h in story.incident.hypotheses[:5]
+    )
+
+
+def victims(story: IncidentStory) -> str:
+    names = story.incident.victims
+    if not names:
+        return ""
+    if len(names) == 1:
+        return "1 other was hit by it, and is no suspect."
+    return f"{count(len(names), 'other')} were hit by it. None of them is suspect."
+
+
+def before(story: IncidentStory) -> tuple[DeedRow, ...]:
+    """What changed on its node and in its job before it opened, latest first."""
+    row, found = story.incident, []
+    if story.attempt is not None and story.attempt.start is not None:
+        found.append((story.attempt.start, f"Job {row.job} attempt {story.attempt.restart + 1} started"))
+    if story.node is not None and story.node.boot_at is not None:
+        found.append((story.node.boot_at, f"{row.node} booted"))
+    earlier = sorted([(at, text) for at, text in found if at <= row.opened_at], reverse=True)
+    return tuple(
+        DeedRow(text, chips.ORDER["done"], "", f"{span((row.opened_at - at).total_seconds())} before")
+        for at, text in earlier
+    )
+
+
+def alike(story: IncidentStory) -> str:
+    """How often this was seen, with its n."""
+    found, kind = story.alike, story.incident.kind.replace("_", " ")
+    if not found.total:
+        return f"No other incident of kind {kind} in 90 days (n = 0)."
+    median = f"; the middle one was open {span(found.median_s)}" if found.median_s is not None else ""
+    where = f", {found.here} of them on this node" if story.incident.node else ""
+    return f"{count(found.total, 'other incident')} of kind {kind} in 90 days{where}. {found.closed} closed{median}."
+
+
+def timeline(story: IncidentStory, seen: Visit) -> tuple[Line, ...]:
+    return tuple(
+        Line(
+            when=moment(e.at) if (seen.now - e.at).total_seconds() < 86_400 else clock(e.at, seen.now),
+            who=e.actor,
+            text=e.text,
+            chip=chips.entry(e.what),
+        )
+        for e in story.timeline
+    )

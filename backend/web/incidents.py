@@ -1,0 +1,69 @@
+"""Incidents: what is open, since when, and whose turn it is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+from jinja2 import Environment
+from sqlmodel import Session
+
+from backend.answers.pages import PAGE, last_closed, listed
+from backend.web import cells
+from backend.web.base import Visit, frame, page, visit
+from frontend import sentences
+from frontend.contexts import Count, Incidents, Link
+from frontend.words import ago
+
+SHOW = ("open", "waiting", "resolved", "all")
+
+
+def router(pages: Environment) -> APIRouter:
+    found = APIRouter()
+
+    @found.get("/incidents")
+    def incidents(seen: Annotated[Visit, Depends(visit)], show: str = "open", before: str = "") -> Response:
+        which = show if show in SHOW else "open"
+        older = int(before) if before.isdecimal() and len(before) < 16 else None
+        with seen.parts.store.read() as session:
+            return page(seen, pages, context(session, seen, which, older))
+
+    return found
+
+
+def context(session: Session, seen: Visit, show: str, before: int | None) -> Incidents:
+    name = seen.watch.cluster
+    live = listed(session, name, "open", None)
+    waiting = [s for s in live if s.waits]
+    rows = {"open": live, "waiting": tuple(waiting)}.get(show) or listed(session, name, show, before)
+    closed = last_closed(session, name)
+    ended = f"The last one closed {ago(closed, seen.now)}." if closed else "None has ever been open here."
+    mine = seen.right("approver", "decide").allowed
+    older = str(rows[-1].incident.id) if len(rows) == PAGE and show in ("resolved", "all") else ""
+    return Incidents(
+        frame=frame(session, seen, "Incidents", (Link("Incidents", ""),), seen.link("/api/v1/incidents")),
+        answer=sentences.incidents_answer(len(live), len(waiting), mine),
+        lede=lede(live[0].incident.headline if live else "", ended),
+        filters=filters(seen, show, len(live), len(waiting)),
+        rows=tuple(cells.incident_row(s, seen) for s in rows),
+        older=seen.link("/incidents", show=show, before=older) if older else "",
+        empty=ended,
+    )
+
+
+def lede(loudest: str, ended: str) -> str:
+    return f"Loudest first: {loudest.rstrip('.')}." if loudest else ended
+
+
+def filters(seen: Visit, show: str, open_: int, waiting: int) -> tuple[Count, ...]:
+    """Chips that are links; the state is in the URL."""
+    rows = (
+        ("open", "suspect", "open", str(open_)),
+        ("waiting", "you", "waiting for a decision", str(waiting)),
+        ("resolved", "done", "resolved", ""),
+        ("all", "info", "all", ""),
+    )
+    return tuple(
+        Count(glyph, word, n, seen.link("/incidents", show="" if key == "open" else key), key == show)
+        for key, glyph, word, n in rows
+    )

@@ -1,0 +1,193 @@
+"""Evidence lanes: one time axis, a lane a source, the first cause as one dotted line through all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frontend.figures.draw import drawn
+from frontend.figures.encode import milliseconds, typed
+from frontend.figures.theme import Theme, axis, inert, layout, line, time_axis, words
+from frontend.words import shorten
+
+#: Height of one lane with its title, and of what stands above and below them, in pixels.
+LANE_PX = 62
+EDGE_PX = 56
+#: Share of a lane that its title takes.
+TITLE = 0.36
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at ``at`` (unix s)."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Something that held from ``start`` to ``end`` (unix s). ``absent`` is drawn grey: nothing could be seen."""
+
+    start: float
+    end: float
+    text: str
+    absent: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Samples at ``times`` (unix s, float64[n], rising); ``low`` and ``high`` band its peers; NaN is a gap."""
+
+    times: NDArray[np.float64]
+    values: NDArray[np.float32]
+    low: NDArray[np.float32] | None = None
+    high: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    title: str
+    events: tuple[Event, ...] = ()
+    levels: tuple[Level, ...] = ()
+    series: Series | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Story:
+    """The span shown (unix s), when the first cause came (None = unknown), and the lanes from the top."""
+
+    start: float
+    end: float
+    cause_at: float | None
+    lanes: tuple[Lane, ...] = field(default=())
+
+
+def lanes(story: Story, theme: Theme, narrow: bool) -> dict[str, Any]:
+    """The figure; ``layout.meta.height`` says how tall it wants to be."""
+    count = max(1, len(story.lanes))
+    traces: list[dict[str, Any]] = []
+    shapes = _cause(story, theme)
+    notes: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    for i, lane in enumerate(story.lanes):
+        bottom, top = 1 - (i + 1) / count, 1 - i / count
+        ceiling = bottom + (top - bottom) * (1 - TITLE)
+        y = "y" if i == 0 else f"y{i + 1}"
+        axes["yaxis" if i == 0 else f"yaxis{i + 1}"] = _lane_axis(lane, bottom, ceiling, theme)
+        traces += _traces(lane, story, y, theme)
+        shapes += [_block(level, story, y, theme) for level in lane.levels]
+        notes += [_title(lane, ceiling, theme, narrow), *_said(lane, story, y, theme, narrow)]
+    last = "y" if count == 1 else f"y{count}"
+    days = story.end - story.start > 36 * 3600
+    span = [story.start * 1000, story.end * 1000]
+    xaxis = time_axis(theme, narrow, range=span, anchor=last) | ({"tickformat": "%d %b %H:%M"} if days else {})
+    return drawn(
+        traces,
+        layout(
+            theme,
+            margin={"l": 40, "r": 14, "t": 8, "b": 30},
+            hovermode="closest",
+            xaxis=xaxis,
+            shapes=shapes,
+            annotations=notes,
+            meta={"height": EDGE_PX + LANE_PX * count + 20 * sum(lane.series is not None for lane in story.lanes)},
+            **axes,
+        ),
+    )
+
+
+def _lane_axis(lane: Lane, bottom: float, ceiling: float, theme: Theme) -> dict[str, Any]:
+    plain = axis(theme, domain=[bottom, ceiling], fixedrange=True)
+    if lane.series is None:
+        return plain | {"range": [0, 1], "showticklabels": False, "showgrid": False}
+    return plain | {"nticks": 3, "rangemode": "tozero"}
+
+
+def _traces(lane: Lane, story: Story, y: str, theme: Theme) -> list[dict[str, Any]]:
+    found = _line(lane.series, y, theme) if lane.series is not None else []
+    first = [e for e in lane.events if e.at == story.cause_at]
+    later = [e for e in lane.events if e.at != story.cause_at]
+    if later:
+        marker = {"symbol": "line-ns-open", "size": 12, "color": theme["ink-2"], "line": {"width": 1.5}}
+        found.append(_marks(later, y, marker))
+    if first:
+        found.append(_marks(first[:1], y, {"symbol": "x", "size": 10, "color": theme["failed"]}))
+    if not found:
+        found.append({"type": "scatter", "x": [story.start * 1000], "y": [None], "yaxis": y, "hoverinfo": "skip"})
+    return found
+
+
+def _marks(events: Sequence[Event], y: str, marker: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": milliseconds(np.array([e.at for e in events])),
+        "y": typed(np.full(len(events), 0.5, np.float32)),
+        "yaxis": y,
+        "marker": marker,
+        "text": [inert(shorten(e.text, 90)) for e in events],
+        "hovertemplate": "%{x|%H:%M:%S} UTC: %{text}<extra></extra>",
+    }
+
+
+def _line(series: Series, y: str, theme: Theme) -> list[dict[str, Any]]:
+    base = {"type": "scatter", "mode": "lines", "x": milliseconds(series.times), "yaxis": y}
+    own = {"y": typed(series.values), "line": line(theme), "hovertemplate": "%{x|%H:%M:%S} UTC: %{y}<extra></extra>"}
+    if series.low is None or series.high is None:
+        return [base | own]
+    none = {"line": {"width": 0}, "hoverinfo": "skip"}
+    band = {"fill": "tonexty", "fillcolor": theme["fig-band"]}
+    return [base | none | {"y": typed(series.low)}, base | none | band | {"y": typed(series.high)}, base | own]
+
+
+def _block(level: Level, story: Story, y: str, theme: Theme) -> dict[str, Any]:
+    """A level as a block across its lane: grey for absence, the tint of suspicion otherwise."""
+    return {
+        "type": "rect",
+        "layer": "below",
+        "x0": max(level.start, story.start) * 1000,
+        "x1": min(level.end, story.end) * 1000,
+        "yref": f"{y} domain",
+        "y0": 0.06,
+        "y1": 0.94,
+        "fillcolor": theme["fig-grid" if level.absent else "suspect-tint"],
+        "line": {"width": 0 if level.absent else 1, "color": theme["suspect"]},
+    }
+
+
+def _title(lane: Lane, ceiling: float, theme: Theme, narrow: bool) -> dict[str, Any]:
+    text = shorten(lane.title, 44 if narrow else 96)
+    place = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "xshift": -2}
+    return words(theme, text, 0, ceiling, "ink", **place)
+
+
+def _said(lane: Lane, story: Story, y: str, theme: Theme, narrow: bool) -> list[dict[str, Any]]:
+    """Words inside a lane: on each level, and beside the first cause."""
+    most = 26 if narrow else 78
+    inside = {"yref": f"{y} domain", "xanchor": "left", "yanchor": "middle"}
+    span = story.end - story.start
+    found = []
+    for level in lane.levels:
+        late = level.start > story.start + 0.6 * span
+        side = {"xanchor": "right", "xshift": -8} if late else {"xshift": 10}
+        found.append(
+            words(theme, shorten(level.text, most), max(level.start, story.start) * 1000, 0.5, **(inside | side))
+        )
+    for event in [e for e in lane.events if e.at == story.cause_at][:1]:
+        late = event.at > story.start + 0.6 * span
+        side = {"xanchor": "right", "xshift": -12} if late else {"xshift": 12}
+        found.append(words(theme, shorten(event.text, most), event.at * 1000, 0.5, "ink", **(inside | side)))
+    return found
+
+
+def _cause(story: Story, theme: Theme) -> list[dict[str, Any]]:
+    if story.cause_at is None:
+        return []
+    at = story.cause_at * 1000
+    dotted = {"color": theme["failed"], "width": 1.25, "dash": "dot"}
+    return [{"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "line": dotted}]
