@@ -60,10 +60,12 @@ def build(
     *,
     role: Role = "all",
     backends: Mapping[str, ClusterBackend] | None = None,
+    more_sources: Mapping[str, tuple[tuple[Source, float], ...]] | None = None,
     simulated: bool = False,
     demo_person: str = "",
 ) -> Parts:
-    """Open and migrate the store and wire every part. ``backends`` replaces what the settings name (the simulator).
+    """Open and migrate the store and wire every part. ``backends`` replaces what the settings name, ``more_sources``
+    adds to it (the simulator's scheduler).
 
     Raises StoreError where the database cannot be used.
     """
@@ -85,7 +87,8 @@ def build(
         watch = watch_of(cluster, rules, clock, store, catalogue, changes, backend, who)
         watch.load()
         watches[cluster.name] = watch
-        sources[cluster.name] = sources_of(cluster, cli, clock, catalogue)
+        more = (more_sources or {}).get(cluster.name, ())
+        sources[cluster.name] = (*sources_of(cluster, cli, clock, catalogue), *more)
     return Parts(
         settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, sources, demo_person
     )

@@ -28,7 +28,9 @@ def ask(arguments: argparse.Namespace, path: str, **params: str) -> requests.Res
     try:
         answer = requests.get(url, params=params, headers=headers, timeout=TIMEOUT_S)
     except requests.RequestException as error:
-        raise AskError(f"no answer from {arguments.server} ({type(error).__name__}); is it running? --server") from error
+        raise AskError(
+            f"no answer from {arguments.server} ({type(error).__name__}); is it running? --server"
+        ) from error
     if not answer.ok:
         raise AskError(f"{arguments.server} says {answer.status_code}: {detail_of(answer)}")
     return answer

@@ -19,6 +19,7 @@ from backend.registry import Parts, build
 from backend.settings import Cluster, Incidents, Policy, Server, Settings, SettingsError, Store, load
 from backend.simulate.demo import EVERY_S, Simulation, live
 from backend.simulate.poster import Poster
+from backend.simulate.source import SimulatedSource
 from backend.store import people
 from backend.store.engine import StoreError, migrate, open_store
 
@@ -129,7 +130,10 @@ def demo(arguments: argparse.Namespace) -> int:
         settings.store.folder.mkdir(parents=True, exist_ok=True)
         simulation = Simulation(arguments.seed, clock, arguments.folder)
         backends = {"demo": simulation.backend}
-        parts = build(settings, clock, backends=backends, simulated=True, demo_person=DEMO_PERSON)
+        scheduler = {"demo": ((SimulatedSource(simulation.backend), EVERY_S),)}
+        parts = build(
+            settings, clock, backends=backends, more_sources=scheduler, simulated=True, demo_person=DEMO_PERSON
+        )
     except (StoreError, OSError) as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
