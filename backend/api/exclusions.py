@@ -15,6 +15,7 @@ from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.problems import Problem
 from backend.api.snapshots import snapshot_of, snapshots_of
+from backend.api.words import Host, Reason, Remark
 from backend.clients import hostlist
 from backend.model.actions import Exclusion
 from backend.store import actions
@@ -79,8 +80,8 @@ class NewExclusion(BaseModel):
         extra="forbid",
         json_schema_extra={"examples": [{"node": "gpu-0412", "reason": "riser is being swapped", "hours": 8}]},
     )
-    node: Name
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    node: Host
+    reason: Reason
     until: AwareDatetime | None = None
     hours: float | None = Field(None, gt=0, le=24 * 365)
 
@@ -218,7 +219,7 @@ def lift(
     exclusion_id: int,
     person: Writer,
     watch: WatchOf,
-    reason: Annotated[str, Query(max_length=1000)] = "",
+    reason: Annotated[Remark, Query()] = "",
 ) -> Response:
     """End an exclusion. What you made yourself needs an operator, what was approved an approver."""
     row = writes.lift(watch, exclusion_id, person, reason)

@@ -16,6 +16,7 @@ from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.orders import of_decision, of_order
 from backend.api.snapshots import snapshots_of
+from backend.api.words import Text
 from backend.model.events import Finding
 from backend.model.incidents import Entry, Incident
 from backend.store import actions, findings, incidents
@@ -101,7 +102,7 @@ class FindingList(BaseModel):
 
 class NewNote(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "Riser ordered, ticket 4711"}]})
-    text: Annotated[str, StringConstraints(min_length=1, max_length=writes.NOTE_MAX)]
+    text: Annotated[Text, StringConstraints(min_length=1, max_length=writes.NOTE_MAX)]
 
 
 def row_of(row: Incident) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
 from backend import writes
@@ -21,6 +21,7 @@ from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.problems import Problem
 from backend.api.snapshots import snapshots_of
+from backend.api.words import Remark
 from backend.model.actions import Decision, Order
 from backend.store import actions
 from backend.watch import Watch
@@ -66,7 +67,7 @@ class OrderList(BaseModel):
 
 class Why(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"note": "spare nodes are free"}]})
-    note: Annotated[str, StringConstraints(max_length=1000)] = ""
+    note: Remark = ""
 
 
 def of_order(row: Order) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
 
-from backend.api import exclusions, incidents, ingest, nodes, orders, system
+from backend.api import docs, exclusions, incidents, ingest, nodes, orders, system
 from backend.api.bodies import BodyLimit
 from backend.api.guard import Callers
 from backend.api.intake import Intake
@@ -32,5 +32,6 @@ def install(app: FastAPI) -> None:
     for router in routers():
         app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
     app.include_router(system.router)
+    app.include_router(docs.router)
     app.add_middleware(BodyLimit, limit=app.state.parts.settings.server.max_body_bytes)
     install_problems(app)
