@@ -34,7 +34,7 @@ def create_app(parts: Parts, *, run_loops: bool = True, on_ready: Callable[[], N
         version="1",
         summary="Reliability of GPU training clusters: verdicts, incidents, exclusions, orders.",
         lifespan=life,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
     )
     app.state.parts = parts

@@ -1,4 +1,4 @@
-"""What people may change. Each write checks the right, changes the rows, and leaves a timeline line and an audit row."""
+"""What people may change: each write checks the right, changes the rows, leaves a timeline line and an audit row."""
 
 from __future__ import annotations
 
@@ -175,6 +175,7 @@ def lift(watch: Watch, exclusion_id: int, person: Person, reason: str = "") -> E
         change = {"lifted_at": watch.clock.now(), "lifted_by": person.name, "lift_reason": reason}
         if not claim(session, Exclusion, exclusion_id, {"lifted_at": None}, change):
             raise Conflict(f"Exclusion {exclusion_id} was already lifted by {row.lifted_by}.")
+        session.refresh(row)
         return row
 
 
