@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from backend.decide.policy import STANDING, node_of
-from backend.facts import Case, GuardVerdict, NodeFacts, PlannedStep, Rung, Verb, Verdict
+from backend.facts import Case, GuardVerdict, NodeFacts, PastOrder, PlannedStep, Rung, Verb, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,16 @@ def nodes_out(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardV
 
 
 def cooldown(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
-    """No second action on a node within cooldown_s; what this incident itself did so far is one action."""
+    """No second action on a node within cooldown_s. The steps of one incident are one action, the same step again is
+    a second one: it would undo what somebody did since."""
     allowed = f"{_span(limits.cooldown_s)} apart"
+    wanted = {(step.node, step.verb) for step in plan}
     nodes = set(_nodes(plan))
     recent = [
         order
         for order in case.past
         if order.node in nodes and order.state in STANDING and order.at > case.now - limits.cooldown_s
-        if not (order.kind == case.incident.kind and order.at >= case.incident.opened_at)
+        if (order.node, order.verb) in wanted or not _same_action(case, order)
     ]
     if not recent:
         return _said("cooldown", "holds", f"No action on it in the last {_span(limits.cooldown_s)}.", "none", allowed)
@@ -125,6 +127,10 @@ def cooldown(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVe
     ago = _span(max(0.0, case.now - last.at))
     why = f"{last.node}: {last.verb} {ago} ago for {last.kind}; actions stand {allowed}."
     return _said("cooldown", "refuses", why, f"{ago} ago", allowed)
+
+
+def _same_action(case: Case, order: PastOrder) -> bool:
+    return order.kind == case.incident.kind and order.at >= case.incident.opened_at
 
 
 def fresh(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
