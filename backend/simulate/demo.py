@@ -25,13 +25,23 @@ class Simulation:
         now = unix(clock.now())
         self.world = load(seed, now, self._path) if self._path else begin(seed, now)
         self.backend = SimulatedBackend(self.world)
+        self.error = ""
 
     def step(self, now: float | None = None) -> Report:
         """Move on to unix time ``now``, else to the clock's, and say what shows."""
         report = step(self.world, unix(self._clock.now()) if now is None else now)
         if self.world.steps % SAVE_EVERY_STEPS == 0:
-            self.save()
+            self._save_or_say()
         return report
+
+    def _save_or_say(self) -> None:
+        """A full disk or a folder that is gone costs the memory of the next start, not the demo that runs."""
+        try:
+            self.save()
+        except OSError as error:
+            self.error = f"the simulated world cannot be saved: {error}"
+        else:
+            self.error = ""
 
     def save(self) -> None:
         """Keep the world for the next start; without a folder there is nothing to do. Raises OSError."""

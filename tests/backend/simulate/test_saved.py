@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -52,6 +53,21 @@ def test_an_unreadable_file_starts_the_world_anew(tmp_path: Path, text: str) -> 
     (tmp_path / FILE).write_text(text)
     world = Simulation(7, ManualClock(NOON), tmp_path).world
     assert world.world_s == 0 and world.starts == 1 and not world.faults
+
+
+def test_a_folder_that_vanishes_costs_the_saved_world_and_not_the_running_one(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    simulation = aged(folder)
+    shutil.rmtree(folder)
+    steps = simulation.world.steps
+    for i in range(10):
+        simulation.step(unix(NOON) + 130 + 3 * i)
+    assert simulation.world.steps == steps + 10 and "cannot be saved" in simulation.error
+    folder.mkdir()
+    for i in range(5):
+        simulation.step(unix(NOON) + 170 + 3 * i)
+    assert simulation.error == "" and (folder / FILE).exists()
 
 
 def test_another_seed_does_not_take_over_the_file(tmp_path: Path) -> None:
