@@ -28,7 +28,9 @@ STANDING = frozenset({"waiting", "claimed", "sent", "done", "uncertain"})
 _ORDER = tuple(Rung)
 
 
-def propose(case: Case, kinds: Mapping[str, Kind], exclude_s: float) -> tuple[Rung, tuple[PlannedStep, ...], list[str]]:
+def propose(
+    case: Case, kinds: Mapping[str, Kind], exclude_s: float = 604_800.0
+) -> tuple[Rung, tuple[PlannedStep, ...], list[str]]:
     """(recommended rung, steps, advice). Steps that were already carried out for this incident are left out."""
     kind = kinds.get(case.incident.kind)
     rungs = ladder_of(case, kind)

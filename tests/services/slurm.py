@@ -92,7 +92,7 @@ class SlurmCluster:
         self._start(name, "slurmd", "-D", "-N", name, "-f", str(self.conf))
 
     def kill_node(self, name: str) -> None:
-        """The node's slurmd dies without a word; slurmctld calls it down after SlurmdTimeout (5 s)."""
+        """The node's slurmd dies without a word; slurmctld calls it down at its next ping, up to 30 s later."""
         _end(self.running.pop(name), signal.SIGKILL)
 
     def start_controller(self) -> None:
