@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import tempfile
 import threading
 import time
@@ -27,9 +26,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from backend import pipeline
 from backend.app import create_app
 from backend.clock import SystemClock, unix
+from backend.commands.server import listen
 from backend.facts import Batch, GpuFacts, NodeFacts
 from backend.model.actions import Exclusion
 from backend.registry import Parts, build
+from backend.settings import Server as ServerSettings
 from backend.settings import Settings, Store
 from benchmarks.ratio import Ratio, measure
 
@@ -93,8 +94,7 @@ def served(parts: Parts) -> Iterator[int]:
     """The product and the bare route behind one uvicorn in a thread; the loops rest, as in an API process."""
     config = uvicorn.Config(side_by_side(create_app(parts, run_loops=False)), log_level="error", access_log=False)
     server = uvicorn.Server(config)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with listen(ServerSettings(port=0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         deadline = time.monotonic() + 30
