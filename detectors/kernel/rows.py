@@ -108,10 +108,13 @@ def unpacked(state: KernelState) -> list[Row]:
     return [Row(*record) for record in state.rows.tolist()]
 
 
+def ordered(rows: Iterable[Row]) -> list[Row]:
+    """In one order whatever came first, so that equal memories are equal arrays and tell the same."""
+    return sorted(rows, key=lambda row: (row.node, *row.owner, row.kind, row.hard, row.secondary))
+
+
 def packed(rows: Iterable[Row]) -> NDArray[Any]:
-    """Sorted, so that equal memories are equal arrays."""
-    ordered = sorted(rows, key=lambda row: (row.node, *row.owner, row.kind, row.hard, row.secondary))
-    return np.array([astuple(row) for row in ordered], ROW)
+    return np.array([astuple(row) for row in rows], ROW)
 
 
 def new_row(event: Event, kind: FaultKind, severity: Severity, code: int, *, hard: bool, secondary: bool) -> Row:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from detectors.catalogue import Catalogue, Xid
 from detectors.columns import cell
 from detectors.kernel.phrases import findings_of
-from detectors.kernel.rows import KernelState, Row, moved, new_row, packed, unpacked
+from detectors.kernel.rows import KernelState, Row, moved, new_row, ordered, packed, unpacked
 from detectors.model import Event, Fleet, Judged, MetricKey, Need, Severity, Tick
 
 #: A GPU that answers reports these at every scrape.
@@ -21,7 +21,7 @@ VERDICT_CODE = 154
 class KernelXid:
     """Thresholds (seconds): kernel_soft_s, kernel_settle_s, kernel_window_s, kernel_coalesce_s, kernel_repeat_s."""
 
-    catalogue: Catalogue
+    catalogue: Catalogue = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class KernelXid:
             row.slot = fleet.slots.get(row.owner, -1)
             if row.hard:
                 _watch(row, tick, fleet)
-        rows = [row for row in rows if self._stands(row, tick, fleet)]
+        rows = ordered(row for row in rows if self._stands(row, tick, fleet))
         state.rows = packed(rows)
         soft_s = self.catalogue.limit("kernel_soft_s")
         told = [row for row in rows if row.hard or tick.at - row.last <= soft_s]
@@ -55,7 +55,7 @@ class KernelXid:
 
     def move(self, state: KernelState, old: Fleet, new: Fleet) -> KernelState:
         kept = (moved(row, old, new) for row in unpacked(state))
-        return KernelState(packed(row for row in kept if row is not None))
+        return KernelState(packed(ordered(row for row in kept if row is not None)))
 
     def _hear(self, rows: list[Row], event: Event) -> list[Row]:
         xid = self._xid(event.code)

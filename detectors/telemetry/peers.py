@@ -12,7 +12,7 @@ from detectors.columns import asked, column, measures
 from detectors.detector import carried, rows_from
 from detectors.model import Axis, BoolArray, Finding, Fleet, FloatArray, IntArray, Judged, MetricKey, Need, Tick
 from detectors.telemetry.peer_phrases import finding_of
-from detectors.telemetry.robust import MAD_TO_SIGMA, PeerGroups, group_statistics
+from detectors.telemetry.robust import MAD_TO_SIGMA, PeerGroups, group_statistics, per_group
 
 TEMPERATURE, CLOCK, POWER, BUSY = range(4)
 METRICS: tuple[MetricKey, ...] = (
@@ -57,13 +57,16 @@ def _start(n: int) -> PeersState:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
     """One tick as the peers see it. slots int[k]: the members; columns float32[4, k] follow them, idle ones NaN;
-    ``normal`` and ``spread`` float32[4, k]: median and MAD of their group; ``peers`` int[k]: others that report."""
+    ``normal`` and ``spread`` float32[4, k]: median and MAD of their group. int[k] of the group, by temperature:
+    ``peers`` (others at work), ``size`` (who has ever reported), ``reporting`` (who does now)."""
 
     slots: NDArray[np.intp]
     columns: FloatArray
     normal: FloatArray
     spread: FloatArray
     peers: NDArray[np.int64]
+    size: NDArray[np.int64]
+    reporting: NDArray[np.int64]
     idle: BoolArray
 
 
@@ -71,7 +74,7 @@ class _Look:
 class Peers:
     """Thresholds: all that begin with peers_."""
 
-    catalogue: Catalogue
+    catalogue: Catalogue = field(repr=False)
     needs: frozenset[Need] = field(default=frozenset(METRICS))
 
     @property
@@ -100,17 +103,22 @@ class Peers:
         n = len(axis)
         columns = np.stack([column(tick, key, n) for key in METRICS])
         state.used |= ~np.isnan(columns) & axis.live
-        look = self._look(columns, axis)
-        enough = look.peers + 1 >= self.catalogue.limit("peers_min_group")
-        missing = (state.used[:BUSY, look.slots] & np.isnan(columns[:BUSY, look.slots])).any(axis=0)
-        unasked = ~np.stack([asked(tick, key, n)[look.slots] for key in METRICS[:BUSY]]).any(axis=0)
-        blind = enough & (missing | (unasked & state.used[:BUSY, look.slots].any(axis=0)))
-        judged = enough & ~blind & ~look.idle & ~np.isnan(look.columns[TEMPERATURE])
-        self._count(state, tick.at, look, judged, blind)
-        state.blind = np.zeros(n, np.bool_)
-        state.blind[look.slots[blind]] = True
+        look = self._look(columns, axis, state.used)
+        seen = np.stack([asked(tick, key, n)[look.slots] for key in METRICS[:BUSY]])
+        absent = state.used[:BUSY, look.slots] & np.isnan(columns[:BUSY, look.slots])
+        limit = self.catalogue.limit("peers_min_group")
+        # A group too small to judge claims nothing; one of which only few were due now waits for the others.
+        judgeable = look.size >= limit
+        waiting = judgeable & (absent.any(axis=0) | (look.reporting < limit))
+        judged = judgeable & ~waiting & ~look.idle & (look.peers + 1 >= limit) & state.used[TEMPERATURE, look.slots]
+        self._count(state, tick.at, look, judged, waiting)
+        missing = judgeable & (absent & seen).any(axis=0)
+        unasked = judgeable & ~seen.any(axis=0)
+        blind = np.zeros(n, np.bool_)
+        blind[look.slots] = np.where(unasked, state.blind[look.slots], missing)
+        state.blind = blind
 
-    def _look(self, columns: FloatArray, axis: Axis) -> _Look:
+    def _look(self, columns: FloatArray, axis: Axis, used: BoolArray) -> _Look:
         """Members in order of their groups, idle ones left out of what is normal."""
         slots = axis.by_peers.astype(np.intp)
         mine = columns[:, slots]
@@ -120,7 +128,15 @@ class Peers:
         exact = int(self.catalogue.limit("peers_exact_members"))
         groups: PeerGroups = group_statistics(mine, axis.peer_starts, exact)
         normal, spread = (np.repeat(each, sizes, axis=1) for each in (groups.median, groups.mad))
-        return _Look(slots, mine, normal, spread, np.repeat(groups.count[TEMPERATURE], sizes) - 1, idle)
+        peers, size, reporting = (
+            np.repeat(count, sizes)
+            for count in (
+                groups.count[TEMPERATURE],
+                per_group(used[TEMPERATURE, slots], axis.peer_starts),
+                per_group(~np.isnan(columns[TEMPERATURE, slots]), axis.peer_starts),
+            )
+        )
+        return _Look(slots, mine, normal, spread, peers - 1, size, reporting, idle)
 
     def _rules(self, state: PeersState, look: _Look) -> BoolArray:
         """bool[3, k]: throttled (hot and slower for it), hot, slow (and drawing less, and not hot)."""
@@ -138,14 +154,14 @@ class Peers:
         weak |= ~state.used[POWER, look.slots]
         return np.stack([hot & gives_way, hot, slow & weak & ~hot])
 
-    def _count(self, state: PeersState, at: float, look: _Look, judged: BoolArray, blind: BoolArray) -> None:
-        """A level begins after peers_ticks agreeing looks and ends after as many that disagree. Blind rows wait;
-        idle rows and rows without a job claim nothing."""
+    def _count(self, state: PeersState, at: float, look: _Look, judged: BoolArray, waits: BoolArray) -> None:
+        """A level begins after peers_ticks agreeing looks and ends after as many that disagree. Rows that were not
+        seen whole wait; idle rows and rows without a job claim nothing."""
         ticks = int(self.catalogue.limit("peers_ticks"))
         n = len(state.peers)
         flagged, known, waiting = np.zeros((3, n), np.bool_), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         flagged[:, look.slots] = self._rules(state, look) & judged
-        known[look.slots], waiting[look.slots] = judged, blind
+        known[look.slots], waiting[look.slots] = judged, waits
         state.since[flagged & (state.run == 0)] = at
         fallen = np.where(state.held, state.run - 1, 0)
         moved = np.where(flagged, np.minimum(state.run + 1, ticks), np.where(known, fallen, 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.model import FloatArray, IntArray
+from detectors.model import BoolArray, FloatArray, IntArray
 
 #: Makes the median absolute deviation of normal noise its standard deviation: 1 / 0.67449.
 MAD_TO_SIGMA = 1.4826
@@ -41,9 +41,15 @@ def group_statistics(values: FloatArray, starts: IntArray, exact: int) -> PeerGr
         centre = _middle(np.sort(members, axis=2))
         median[:, which] = centre
         mad[:, which] = _middle(np.sort(np.abs(members - centre[:, :, None]), axis=2))
-    totals = np.zeros((metrics, len(values[0]) + 1), np.int64)
-    np.cumsum(~np.isnan(values), axis=1, out=totals[:, 1:])
-    return PeerGroups(median, mad, totals[:, starts[1:]] - totals[:, starts[:-1]])
+    return PeerGroups(median, mad, np.stack([per_group(~np.isnan(row), starts) for row in values]))
+
+
+def per_group(rows: BoolArray, starts: IntArray) -> NDArray[np.int64]:
+    """int64[g]: how many rows of each group are set."""
+    totals = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(rows, out=totals[1:])
+    counts: NDArray[np.int64] = totals[starts[1:]] - totals[starts[:-1]]
+    return counts
 
 
 def _middle(ordered: FloatArray) -> FloatArray:

@@ -43,8 +43,8 @@ LOST_SCORE, DARK_SCORE = 0.6, 0.7
 class SilenceState:
     """Per GPU row, n of them: ``used`` bool[5, n] (metrics it has ever reported), ``missing`` (ticks in a row without
     any), ``alone`` (those of them in which a neighbour reported), ``since`` (first missing tick), ``lost`` (the level),
-    ``neighbours`` (how many reported at the last look), ``dark`` (its whole node is silent), ``blind``. Per node row:
-    ``up``, NaN = not known."""
+    ``neighbours`` (how many reported at the last look), ``dark`` (its whole node is silent), ``asked_at`` (the last
+    tick that asked for it, -inf = never). Per node row: ``up``, NaN = not known."""
 
     used: BoolArray
     missing: IntArray
@@ -53,7 +53,7 @@ class SilenceState:
     lost: BoolArray
     neighbours: IntArray
     dark: BoolArray
-    blind: BoolArray
+    asked_at: NDArray[np.float64]
     up: NDArray[np.float32]
 
 
@@ -66,16 +66,16 @@ def _start(n: int, nodes: int) -> SilenceState:
         lost=np.zeros(n, np.bool_),
         neighbours=np.zeros(n, np.int32),
         dark=np.zeros(n, np.bool_),
-        blind=np.ones(n, np.bool_),
+        asked_at=np.full(n, -np.inf),
         up=np.full(nodes, np.nan, np.float32),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Thresholds: silence_ticks."""
+    """Thresholds: silence_ticks, silence_unseen_s."""
 
-    catalogue: Catalogue
+    catalogue: Catalogue = field(repr=False)
     needs: frozenset[Need] = field(default=frozenset({*LIVENESS, UP}))
 
     @property
@@ -93,7 +93,7 @@ class Silence:
         if measures(tick, LIVENESS):
             self._look(state, tick, axis, fleet)
         found = [*self._lost(state, axis, fleet), *self._dark(state, axis, fleet)]
-        return Judged(tuple(sorted(found, key=lambda f: f.key)), _blind(state, axis, fleet))
+        return Judged(tuple(sorted(found, key=lambda f: f.key)), self._blind(state, tick.at, axis, fleet))
 
     def move(self, state: SilenceState, old: Fleet, new: Fleet) -> SilenceState:
         gpu = rows_from(old.axes.get("gpu"), new.axes["gpu"]) if "gpu" in new.axes else np.zeros(0, np.intp)
@@ -121,8 +121,7 @@ class Silence:
         state.lost = (state.lost | (state.alone >= ticks)) & (state.missing > 0)
         silent = _per_node(expected & ~gone, axis, fleet) == 0
         state.dark = expected & np.where(gone, silent, state.dark & ~present) & (state.missing >= ticks)
-        seen = present | (state.lost & gone & ~state.dark)
-        state.blind = axis.live & ~seen
+        state.asked_at[gone | present] = tick.at
         up = column(tick, UP, len(state.up))
         state.up = np.where(asked(tick, UP, len(state.up)), up, state.up)
 
@@ -180,6 +179,18 @@ class Silence:
             evidence=tuple(evidence),
         )
 
+    def _blind(self, state: SilenceState, at: float, axis: Axis, fleet: Fleet) -> dict[str, BoolArray]:
+        """GPUs that could not be judged: never heard of, not asked for in a while, silent but not yet lost, in the
+        dark with their node. Nodes: those that are dark."""
+        unseen = at - state.asked_at > self.catalogue.limit("silence_unseen_s")
+        blind = {"gpu": axis.live & (unseen | state.dark | ((state.missing > 0) & ~state.lost))}
+        nodes = fleet.axes.get("node")
+        if nodes is not None:
+            dark = np.zeros(len(fleet.nodes) + 1, np.bool_)
+            dark[axis.node_of[state.dark & axis.live & (axis.node_of >= 0)]] = True
+            blind["node"] = np.where(nodes.node_of >= 0, dark[nodes.node_of], False) & nodes.live
+        return blind
+
 
 def node_entity(fleet: Fleet, node: int) -> Entity:
     """The entity of one code of ``Fleet.nodes``."""
@@ -198,17 +209,6 @@ def _per_node(rows: BoolArray, axis: Axis, fleet: Fleet) -> IntArray:
     return np.where(known, counts[axis.node_of], rows).astype(np.int32)
 
 
-def _blind(state: SilenceState, axis: Axis, fleet: Fleet) -> dict[str, BoolArray]:
-    """GPUs that could not be judged, and the nodes that are dark."""
-    blind = {"gpu": state.blind.copy()}
-    nodes = fleet.axes.get("node")
-    if nodes is not None:
-        dark = np.zeros(len(fleet.nodes) + 1, np.bool_)
-        dark[axis.node_of[state.dark & axis.live & (axis.node_of >= 0)]] = True
-        blind["node"] = np.where(nodes.node_of >= 0, dark[nodes.node_of], False) & nodes.live
-    return blind
-
-
 def _carry(state: SilenceState, gpu: NDArray[np.intp], node: NDArray[np.intp]) -> SilenceState:
     return SilenceState(
         used=carried(state.used, gpu, False),
@@ -218,7 +218,7 @@ def _carry(state: SilenceState, gpu: NDArray[np.intp], node: NDArray[np.intp]) -
         lost=carried(state.lost, gpu, False),
         neighbours=carried(state.neighbours, gpu, 0),
         dark=carried(state.dark, gpu, False),
-        blind=carried(state.blind, gpu, True),
+        asked_at=carried(state.asked_at, gpu, -np.inf),
         up=carried(state.up, node, np.nan),
     )
 

@@ -1,0 +1,79 @@
+"""Stories that hypothesis makes up: small fleets, gaps, jobs that come and go, codes, boots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from detectors.check_detector import Story
+from detectors.model import BoolArray, Event, Fleet, FloatArray, MetricKey, Tick
+from tests.detectors.fleets import T0, USUAL, boot, entity, fleet_of, xid
+
+CODES = (79, 79, 48, 94, 94, 95, 13, 31, 43, 45, 63, 64, 74, 119, 145, 149, 154, 162, 999)
+WORDS = ("", "RLW_SRC_TRACK Nonfatal XC1 i0 Link 10 (0x0 0x1)", "NETIR_LINK_EVT Fatal XC0 i0 Link 02 (0x0 0x1)")
+ACTIONS = (
+    "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+    "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
+)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> Story:
+    """Some GPUs are ill and some mute for good, so that levels have time to rise; all else changes by tick."""
+    gpus = draw(st.integers(1, 8))
+    fleet = fleet_of(draw(st.integers(1, 3)), gpus)
+    everywhere = [f"gpu-{1 + n:04d}/gpu{g}" for n in range(4) for g in range(gpus)]
+    ill = draw(st.lists(st.sampled_from(everywhere), max_size=3))
+    mute = draw(st.lists(st.sampled_from([*everywhere, "gpu-0002"]), max_size=3))
+    at, steps = T0, []
+    for _ in range(draw(st.integers(1, 10))):
+        at += draw(st.sampled_from((0.5, 15.0, 15.0, 15.0, 90.0, 400.0)))
+        if draw(st.integers(0, 5)) == 0:
+            fleet = draw(fleets(gpus))
+        steps.append((fleet, draw(ticks(fleet, at, ill, mute))))
+    return Story(tuple(steps))
+
+
+@st.composite
+def fleets(draw: st.DrawFn, gpus: int) -> Fleet:
+    nodes = draw(st.integers(1, 4))
+    jobs = draw(st.sampled_from(({"1": range(nodes)}, {}, {"1": range(1), "2": range(1, nodes)})))
+    retired = ["gpu-0001/gpu0"] if draw(st.booleans()) else []
+    return fleet_of(nodes, gpus, jobs, draw(st.integers(2, 9)), retired)
+
+
+@st.composite
+def ticks(draw: st.DrawFn, fleet: Fleet, at: float, ill: Sequence[str], mute: Sequence[str]) -> Tick:
+    events = tuple(draw(st.lists(events_of(fleet, at), max_size=2)))
+    if draw(st.integers(0, 4)) == 0:
+        return Tick(at, events=events)
+    dice = np.random.default_rng(draw(st.integers(0, 2**16)))
+    gaps, asking = draw(st.sampled_from((0.0, 0.0, 0.1))), draw(st.sampled_from((1.0, 1.0, 1.0, 0.5)))
+    axis = fleet.axes["gpu"]
+    odd = np.array([name in ill for name in axis.names], np.bool_)
+    gone = np.array([name in mute or name.split("/")[0] in mute for name in axis.names], np.bool_)
+    gone &= draw(st.integers(0, 9)) > 0
+    hot = draw(st.booleans())
+    values, sampled = {}, {}
+    for metric, usual in USUAL.items():
+        key: MetricKey = ("gpu", metric)
+        column: FloatArray = (usual * (1 + 0.01 * dice.standard_normal(len(axis)))).astype(np.float32)
+        column[odd] *= {"temperature_c": 1.4 if hot else 1.0, "sm_clock_mhz": 0.6, "power_w": 0.7}.get(metric, 1.0)
+        column[gone | (dice.random(len(axis)) < gaps)] = np.nan
+        asked: BoolArray = axis.live & (dice.random(len(axis)) < asking)
+        values[key], sampled[key] = column, asked
+    return Tick(at, values, sampled, events)
+
+
+@st.composite
+def events_of(draw: st.DrawFn, fleet: Fleet, at: float) -> Event:
+    names = fleet.axes["gpu"].names
+    name = draw(st.sampled_from([*names, *fleet.nodes]))
+    when, seq = at - draw(st.sampled_from((0.0, 1.0, 30.0))), draw(st.integers(1, 10**6))
+    if draw(st.integers(0, 5)) == 0:
+        return boot(fleet, entity(fleet, name).host, when)
+    code = draw(st.sampled_from(CODES))
+    rest = draw(st.sampled_from(ACTIONS if code == 154 else WORDS))
+    return xid(fleet, name, when, code, rest, seq, late=draw(st.integers(0, 9)) == 0)
