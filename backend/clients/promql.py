@@ -21,6 +21,8 @@ from urllib3.exceptions import HTTPError
 
 #: Longest answer that is read: 100,000 GPUs x 20 metrics at some 100 bytes a sample, twice over.
 MAX_ANSWER_BYTES = 402_653_184
+#: What requests says of a url that is none.
+NO_URL = (requests.exceptions.MissingSchema, requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL)
 #: Time on top of ``timeout_s`` after which a query is given up even if it never failed.
 GRACE_S = 0.5
 
@@ -122,8 +124,9 @@ class PrometheusReader:
         except requests.Timeout:
             outcome.append(PromError(f"{self.where}: {_too_slow(self._timeout_s)}"))
         except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-            permanent = isinstance(error, requests.exceptions.MissingSchema | requests.exceptions.InvalidURL)
+            permanent = isinstance(error, NO_URL)
             fix = "Check the url, that Prometheus runs, and that this host may reach it."
+            fix = "Write url as http://host:9090." if permanent else fix
             outcome.append(PromError(f"{self.where}: {_said(error)}. {fix}", permanent=permanent))
         except (PrometheusApiClientException, LookupError, TypeError) as error:
             what = f"{self.where}: the answer is no query result ({type(error).__name__})"

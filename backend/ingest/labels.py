@@ -19,6 +19,8 @@ MODELS = ("modelName", "model_name", "card_model")
 JOBS = ("hpc_job", "job_id")
 #: Only the ``exported_`` form counts: ``job`` is the scrape job, and ``pod`` may be the exporter's own pod.
 EXPORTED_JOBS = ("exported_job", "exported_pod")
+#: Longest label that is kept, in characters.
+MAX_LABEL = 255
 #: A series of one MIG instance, not of the whole device.
 INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")
 
@@ -37,9 +39,9 @@ def device_label(axis: str, labels: Mapping[str, str]) -> DeviceLabel | None:
         node,
         uuid=_said(labels, UUIDS),
         pci=normal_pci(_said(labels, PCIS)),
-        index=_said(labels, INDEXES),
-        model=_said(labels, MODELS),
-        job=_said(labels, JOBS) or next((labels[name] for name in EXPORTED_JOBS if labels.get(name)), ""),
+        index=_kept(_said(labels, INDEXES)),
+        model=_kept(_said(labels, MODELS)),
+        job=_kept(_said(labels, JOBS) or next((labels[name] for name in EXPORTED_JOBS if labels.get(name)), "")),
     )
     return found if found.uuid or (node and (found.pci or found.index)) else None
 
@@ -115,3 +117,8 @@ def _said(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
         if value := labels.get(f"exported_{name}") or labels.get(name):
             return value
     return ""
+
+
+def _kept(text: str) -> str:
+    """A label's text as it may be stored and shown; one with control characters, or endless, says nothing."""
+    return text if len(text) <= MAX_LABEL and text.isprintable() else ""
