@@ -399,10 +399,12 @@ def give_back(session: Session, watch: Watch, incident: Incident, actor: str = "
     now = watch.clock.now()
     if any(o.state in actions.PENDING for o in orders):
         return False
-    missing = [o for o in orders if o.verb == Verb.DRAIN and o.state == "done" and not undone(o, orders)]
+    drains = [o for o in orders if o.verb == Verb.DRAIN and o.state == "done" and not undone(o, orders)]
+    missing = [drain for drain in drains if not held_by_another(session, drain)]
     due = [drain for drain in missing if may_try_again(drain, orders, now)]
     for drain in due:
-        session.add(undo_of(drain, len(orders), now))
+        newest = actions.standing_drains(session, watch.cluster, drain.node)[-1:] or [drain]
+        session.add(undo_of(drain, newest[0].reason, len(orders), now))
     if missing:
         return bool(due)
     if any(o.undoes_id is None and o.state == "uncertain" for o in orders) and not actor:
@@ -423,8 +425,16 @@ def may_try_again(drain: Order, orders: Sequence[Order], now: datetime) -> bool:
     return not ends or (now - max(ends)).total_seconds() >= UNDO_AGAIN_S
 
 
-def undo_of(drain: Order, number: int, now: datetime) -> Order:
-    """The order that gives a drained node back; approving the drain approved it."""
+def held_by_another(session: Session, drain: Order) -> bool:
+    """Another live incident drained the same node: whoever closes last gives it back."""
+    others = actions.standing_drains(session, drain.cluster, drain.node)
+    asking = {o.incident_id for o in others} - {drain.incident_id}
+    return any(session.get_one(Incident, number).state != "resolved" for number in asking)
+
+
+def undo_of(drain: Order, reason: str, number: int, now: datetime) -> Order:
+    """The order that gives a drained node back; approving the drain approved it. ``reason`` is what stands at the node
+    now: the newest of our drains wrote it."""
     return Order(
         cluster=drain.cluster,
         key=f"o{drain.id}:resume:{number}",
@@ -433,7 +443,7 @@ def undo_of(drain: Order, number: int, now: datetime) -> Order:
         verb=Verb.RESUME.value,
         node=drain.node,
         kind=drain.kind,
-        reason=drain.reason,
+        reason=reason,
         undoes_id=drain.id,
         created_at=now,
         not_before=now,

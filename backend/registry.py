@@ -156,9 +156,8 @@ def backend_of(cluster: Cluster, cli: SlurmCli | None, clock: Clock) -> ClusterB
     """What carries orders out; a cluster with no scheduler configured has none, and guards say so."""
     if cli is None or cluster.backend == "simulated":
         return None
-    if cluster.backend == "dry_run":
-        return DryRunBackend(cli.nodes)
-    return SlurmBackend(cli, clock)
+    backend = SlurmBackend(cli, clock)
+    return DryRunBackend(backend.inventory) if cluster.backend == "dry_run" else backend
 
 
 def sources_of(

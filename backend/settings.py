@@ -74,7 +74,7 @@ class Cluster(Section):
         None, ge=0, description="How long a tick waits for late samples; empty: one interval."
     )
     backend: Literal["", "slurm", "dry_run", "simulated"] = Field(
-        "", description="What carries orders out. Empty: slurm where it is configured, else dry_run."
+        "", description="What carries orders out. Empty: slurm where it is configured, else nothing does."
     )
 
 

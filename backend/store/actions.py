@@ -68,6 +68,15 @@ def orders_since(session: Session, cluster: str, since: datetime) -> Sequence[Or
     return session.exec(query.order_by(col(Order.id))).all()
 
 
+def standing_drains(session: Session, cluster: str, node: str) -> Sequence[Order]:
+    """Drains of a node that were carried out and not given back since, oldest first, whatever incident asked."""
+    query = select(Order).where(col(Order.cluster) == cluster, col(Order.node) == node, col(Order.state) == "done")
+    done = session.exec(query.order_by(col(Order.ended_at), col(Order.id))).all()
+    returned = max((o.ended_at for o in done if o.verb == "resume" and o.ended_at), default=None)
+    drains = [o for o in done if o.verb == "drain"]
+    return [o for o in drains if returned is None or (o.ended_at is not None and o.ended_at > returned)]
+
+
 def order_by_key(session: Session, cluster: str, key: str) -> Order | None:
     return session.exec(select(Order).where(col(Order.cluster) == cluster, col(Order.key) == key)).first()
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import requests
 
 from tests.services.exporter import Switches, server
@@ -124,6 +125,7 @@ class Site:
     switches: Switches
     config: Path
     port: int
+    store_url: str
     running: list[Running] = field(default_factory=list)
 
     def serve(self, die_at: str = "") -> Running:
@@ -145,6 +147,12 @@ class Site:
         secret.write_text(PASSWORD + "\n")
         words = ["users", "add", name, "--role", role, "--password-file", str(secret), "--config", str(self.config)]
         subprocess.run([sys.executable, "-m", "backend.cli", *words], cwd=ROOT, check=True, timeout=60)
+
+    def cards(self) -> int:
+        """How many GPUs Watchkeeper has met: each was in a scrape that it judged or is about to."""
+        with psycopg.connect(self.store_url.replace("+psycopg", "")) as store:
+            found = store.execute("SELECT count(*) FROM device").fetchone()
+        return int(found[0]) if found else 0
 
     def stop(self) -> None:
         for run in self.running:
@@ -205,7 +213,7 @@ def site(
                 slack=slack_url,
             )
         )
-        made = Site(folder, cluster, switches, config, own)
+        made = Site(folder, cluster, switches, config, own, store_url)
         try:
             yield made
         finally:
