@@ -27,7 +27,8 @@ class Place:
     href: str  #: its page
     current: bool  #: the reader is there
     badge: str = ""  #: short count beside it, ``5`` or ``1 dark``
-    waits: str = ""  #: what the badge's pointer means, for a screen reader; empty = no pointer
+    waiting: str = ""  #: how many of them wait for a decision; empty = none
+    waits: str = ""  #: for whom, for a screen reader
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,21 @@ def moment(at: datetime) -> str:
     return f"{at:%H:%M:%S}"
 
 
+_SPELT: Final = {
+    "gpu": "GPU", "pcie": "PCIe", "nvlink": "NVLink", "ecc": "ECC", "ib": "InfiniBand", "gsp": "GSP", "nfs": "NFS",
+    "nic": "NIC", "oom": "OOM", "rl": "RL", "nan": "NaN",
+}  # fmt: skip
+
+
+def kind_words(kind: str) -> str:
+    """``GPU bus loss`` for ``gpu_bus_loss``; without a capital where it is no name."""
+    return " ".join(_SPELT.get(word, word) for word in kind.split("_"))
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def device(name: str) -> str:
     """``gpu-0412 GPU 3`` for ``gpu-0412/gpu3``; any other name as it is."""
     found = _DEVICE.match(name)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from sqlmodel import Session
 
+from backend.facts import TAG
 from backend.model.actions import Exclusion
 from backend.model.cluster import Device, Node
 from backend.model.events import Finding
@@ -90,7 +91,7 @@ def fleet_state(session: Session, name: str, now: datetime, stale_s: float) -> F
         *of_exclusions(actions.live_exclusions(session, name, now)),
         *of_findings(findings.active(session, name), slots),
     ]
-    known = [t for t in found if t.node in racks]
+    known = distinct(t for t in found if t.node in racks)
     states = _states(known, slots)
     order = sorted(nodes, key=lambda row: (natural(row.rack), natural(row.name)))
     drawn = tuple(NodeState(row.name, row.rack, held.get(row.name, ""), tuple(states[row.name])) for row in order)
@@ -100,6 +101,14 @@ def fleet_state(session: Session, name: str, now: datetime, stale_s: float) -> F
     ]
     troubles.sort(key=lambda t: (-RANK.index(t.state), t.since, natural(t.node), t.gpu or 0))
     return FleetState(drawn, tuple(troubles), Counter(state for node in drawn for state in node.gpus))
+
+
+def distinct(found: Iterable[Trouble]) -> list[Trouble]:
+    """One reason for the same state of the same thing: that of an incident, else the oldest."""
+    best: dict[tuple[str, int | None, State], Trouble] = {}
+    for t in sorted(found, key=lambda t: (t.incident is None, t.since)):
+        best.setdefault((t.node, t.gpu, t.state), t)
+    return list(best.values())
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
@@ -152,17 +161,17 @@ def of_node(row: Node, silent_before: datetime) -> Iterator[Trouble]:
     """What the scheduler says of a node, and whether anything was heard of it at all."""
     flags = set(row.flags)
     since = row.state_at or row.first_seen
-    by = f", by {row.reason_owner}" if row.reason_owner else ""
-    why = f"{row.reason}{by}" if row.reason else ""
+    by = f" by {row.reason_owner}" if row.reason_owner else ""
+    why = f"{by}: {row.reason.removeprefix(TAG).strip()}" if row.reason else by
     out = "DRAIN" in flags
     if row.last_seen < silent_before:
         yield Trouble(row.name, None, "unknown", "Nothing was heard of it since then.", row.last_seen)
     elif row.state in DOWN and not (out and row.reason_owner == "watchkeeper"):
-        yield Trouble(row.name, None, "failed", f"The scheduler says {row.state}. {why}".strip(), since)
+        yield Trouble(row.name, None, "failed", f"The scheduler says {row.state}{why}", since)
     if out:
         drained = row.state in ("idle", *DOWN) and "COMPLETING" not in flags
-        word = "Drained" if drained else "Draining; work still runs"
-        yield Trouble(row.name, None, "excluded" if drained else "draining", f"{word}. {why}".strip(), since)
+        word = "Drained" if drained else "Draining, work still runs,"
+        yield Trouble(row.name, None, "excluded" if drained else "draining", f"{word}{why}", since)
 
 
 def of_incidents(rows: Iterable[Incident], slots: Slots) -> Iterator[Trouble]:
@@ -178,7 +187,7 @@ def of_incidents(rows: Iterable[Incident], slots: Slots) -> Iterator[Trouble]:
 def of_exclusions(rows: Iterable[Exclusion]) -> Iterator[Trouble]:
     for row in rows:
         if row.origin != "proposed":
-            reason = f"{row.reason} (by {row.owner}, until {row.until:%d %b %H:%M})"
+            reason = f"{row.reason.rstrip('.')}; by {row.owner} until {row.until.day} {row.until:%b %H:%M}"
             yield Trouble(row.node, None, "excluded", reason, row.created_at, incident=row.incident_id)
 
 

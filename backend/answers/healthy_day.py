@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from sqlmodel import Session, col, or_, select
 
-from backend.answers.fleet_state import FleetState, Slots, slots_of
+from backend.answers.fleet_state import FleetState, Slots, Trouble, slots_of
 from backend.model.actions import Exclusion
 from backend.model.incidents import Incident
 from backend.store import cluster
@@ -46,7 +46,11 @@ def healthy_day(session: Session, name: str, now: datetime, fleet: FleetState) -
         return ()
     slots = slots_of(cluster.devices(session, name), nodes)
     start = max(now - DAY, min(row.first_seen for row in nodes))
-    spans = [*_incident_spans(session, name, start, slots), *_exclusion_spans(session, name, start, slots)]
+    spans = [
+        *_incident_spans(session, name, start, slots),
+        *_exclusion_spans(session, name, start, slots),
+        *(_span_of(t, slots) for t in fleet.troubles),
+    ]
     steps = sweep(spans, start, now, fleet.total)
     return (*steps, Step(now, fleet.healthy, "now"))
 
@@ -75,6 +79,12 @@ def _gpus(slots: Slots, node: str, device: str = "") -> frozenset[tuple[str, int
     if device:
         return frozenset({(node, slots.place[device])}) if device in slots.place else frozenset()
     return frozenset((node, i) for i in range(slots.size.get(node, 0)))
+
+
+def _span_of(t: Trouble, slots: Slots) -> Span:
+    """What is wrong now has a beginning, too: a drain of somebody else's, a node that fell silent."""
+    gpus = _gpus(slots, t.node) if t.gpu is None else frozenset({(t.node, t.gpu)})
+    return Span(gpus, t.since, None, t.reason)
 
 
 def _incident_spans(session: Session, name: str, start: datetime, slots: Slots) -> Iterator[Span]:

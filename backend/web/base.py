@@ -177,7 +177,7 @@ def bare_frame(found: Visit, title: str, told: Told | None = None) -> Frame:
         path="/",
         places=(),
         as_of=found.now,
-        cluster=Link("", ""),
+        cluster=Link("", "/"),
         clusters=(),
         simulated=found.watch.rules.simulated,
         size="",
@@ -202,11 +202,11 @@ def theme_of(request: Request) -> Any:
 def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
     dark = len(beside.pulses.dark)
     waits = f"waits for {'you' if allows(found.person, 'approver') else 'an approver'}"
-    badge = str(beside.waiting or beside.open or "")
+    badge, waiting = (str(n) if n else "" for n in (beside.open, beside.waiting))
     return (
         Place("Now", found.link("/"), current == "Now"),
         Place("Fleet", found.link("/fleet"), current == "Fleet"),
-        Place("Incidents", found.link("/incidents"), current == "Incidents", badge, waits if beside.waiting else ""),
+        Place("Incidents", found.link("/incidents"), current == "Incidents", badge, waiting, waits),
         Place("System", found.link("/system"), current == "System", f"{dark} dark" if dark else ""),
     )
 

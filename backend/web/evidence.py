@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 
 from backend.answers.incident_story import IncidentStory
@@ -13,10 +13,11 @@ from backend.web import shown
 from backend.web.base import Visit
 from frontend.contexts import EvidenceRow, Figure, Told, Twin
 from frontend.figures.lanes import Event, Lane, Level, Story
-from frontend.words import bare, clock, device, moment, shorten, span
+from frontend.words import bare, capital, clock, device, kind_words, moment, shorten, span
 
 #: Lanes drawn at most: loudest findings first; the rest stands in the table.
 MOST_LANES = 8
+MOST_ROWS = 60
 #: What each event namespace is called.
 LANES = {
     "xid": "Kernel log",
@@ -149,7 +150,7 @@ def label(story: IncidentStory) -> str:
 def rows(story: IncidentStory) -> tuple[EvidenceRow, ...]:
     """What we saw, cause first; a raw line stands as code."""
     found = []
-    for f in sorted(story.findings, key=lambda f: (f.victim, f.since)):
+    for f in sorted((f for f in story.findings if not f.victim), key=lambda f: f.since):
         for piece in f.evidence:
             raw = str(piece.get("ref", "")).startswith("event:") and len(str(piece.get("value", ""))) > 24
             found.append(
@@ -162,4 +163,13 @@ def rows(story: IncidentStory) -> tuple[EvidenceRow, ...]:
                     detector=f.detector,
                 )
             )
-    return tuple(found[:60])
+    return (*found[:MOST_ROWS], *folded(story))
+
+
+def folded(story: IncidentStory) -> list[EvidenceRow]:
+    """Victims in one row a detector: how many, where none would be normal."""
+    by = Counter((f.detector, f.kind) for f in story.findings if f.victim)
+    return [
+        EvidenceRow(f"{capital(kind_words(kind))}, folded here", "", "derived", f"{n:,}", "0", detector)
+        for (detector, kind), n in by.items()
+    ]

@@ -16,7 +16,7 @@ from backend.web import decision, evidence
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
 from frontend import chips, sentences
 from frontend.contexts import DeedRow, Hypothesis, Incident, Line, Link, Told
-from frontend.words import clock, count, listed, moment, of_device, sentence, span
+from frontend.words import capital, clock, count, kind_words, listed, moment, of_device, sentence, span
 
 Fields = dict[str, str]
 
@@ -139,7 +139,7 @@ def hypotheses(story: IncidentStory) -> tuple[Hypothesis, ...]:
     """Ranked causes: which fault of which thing, why, and the score."""
     return tuple(
         Hypothesis(
-            name=f"{str(h['kind']).replace('_', ' ').capitalize()}: {of_device(str(h['entity']))}",
+            name=f"{capital(kind_words(str(h['kind'])))}: {of_device(str(h['entity']))}",
             reason=sentence(str(h["reason"])),
             score=f"{float(h['score']):.2f}",
         )
@@ -172,7 +172,7 @@ def before(story: IncidentStory) -> tuple[DeedRow, ...]:
 
 def alike(story: IncidentStory) -> str:
     """How often this was seen, with its n."""
-    found, kind = story.alike, story.incident.kind.replace("_", " ")
+    found, kind = story.alike, kind_words(story.incident.kind)
     if not found.total:
         return f"No other incident of kind {kind} in 90 days (n = 0)."
     median = f"; the middle one was open {span(found.median_s)}" if found.median_s is not None else ""
@@ -188,5 +188,5 @@ def timeline(story: IncidentStory, seen: Visit) -> tuple[Line, ...]:
             text=e.text,
             chip=chips.entry(e.what),
         )
-        for e in story.timeline
+        for e in sorted(story.timeline, key=lambda e: (e.at, e.id or 0))
     )

@@ -125,7 +125,7 @@ def runs(answer: NowAnswer, seen: Visit) -> tuple[RunRow, ...]:
         incident = hit.get(attempt.job)
         if incident is None:
             return Chip("ok", "running")
-        return Chip("failed" if incident.severity == "critical" else "suspect", f"hit by {incident.id}")
+        return Chip("failed" if incident.severity == "critical" else "suspect", f"incident {incident.id}")
 
     def since(attempt: AttemptFacts) -> str:
         return span(seen.now.timestamp() - attempt.start) if attempt.start is not None else "unknown"

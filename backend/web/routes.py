@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from jinja2 import Environment
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
@@ -85,6 +86,6 @@ def for_people(respond: Callable[[Request, Exception], Response], before: Handle
         if before is not None and request.url.path.startswith(("/api/", "/healthz", "/readyz", "/metrics")):
             found = before(request, raised)
             return await found if isinstance(found, Awaitable) else found
-        return respond(request, raised)
+        return await run_in_threadpool(respond, request, raised)
 
     return handle

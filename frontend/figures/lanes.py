@@ -162,7 +162,14 @@ def _block(level: Level, story: Story, y: str, theme: Theme) -> dict[str, Any]:
 
 def _title(lane: Lane, ceiling: float, theme: Theme, narrow: bool) -> dict[str, Any]:
     text = shorten(lane.title, 44 if narrow else 96)
-    place = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "xshift": -2}
+    place = {
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "xshift": -2,
+        "bgcolor": theme["panel"],
+    }
     return words(theme, text, 0, ceiling, "ink", **place)
 
 

@@ -19,7 +19,10 @@ MOST_GPUS = 20_000
 #: Nodes in a block; a larger rack takes several blocks side by side.
 TALL = 8
 MOST_RINGS = 20
-LEFT_PX = 44
+#: Room for the name of an aisle's first rack: so many pixels a character, and never more characters than these.
+CHAR_PX, MOST_CHARS = 7, 12
+#: A map with more columns than this has small cells, and its rings stand a little further off.
+SMALL_CELLS = 70
 _TOKENS = {state: "ok-cell" if state == "ok" else state for state in STATES}
 
 
@@ -61,6 +64,12 @@ class Plan:
     @property
     def columns(self) -> int:
         return self.across * (self.wide + 1) - 1
+
+    @property
+    def left_px(self) -> int:
+        """Width of what stands left of the cells."""
+        longest = max((len(b.rack[:MOST_CHARS]) for b in self.blocks[:: self.across]), default=0)
+        return 16 + CHAR_PX * max(4, longest)
 
     @property
     def aisles(self) -> int:
@@ -134,7 +143,7 @@ def rack_map(places: Sequence[Place], marks: Sequence[Mark], theme: Theme, narro
         "data": [trace],
         "layout": layout(
             theme,
-            margin={"l": LEFT_PX - 4, "r": 4, "t": 6, "b": 6},
+            margin={"l": drawn.left_px - 4, "r": 4, "t": 6, "b": 6},
             xaxis={"visible": False, "range": [-0.5, drawn.columns - 0.5], "fixedrange": True},
             yaxis=_aisle_axis(drawn, theme),
             shapes=[shape for shape, _ in rings],
@@ -158,7 +167,7 @@ def _aisle_axis(drawn: Plan, theme: Theme) -> dict[str, Any]:
         fixedrange=True,
         showgrid=False,
         tickvals=[i * (drawn.tall + 1) + drawn.tall / 2 - 0.5 for i in aisles],
-        ticktext=[inert(drawn.blocks[i * drawn.across].rack[:12]) for i in aisles],
+        ticktext=[inert(drawn.blocks[i * drawn.across].rack[:MOST_CHARS]) for i in aisles],
     ) | {"ticklabelstandoff": 8}
 
 
@@ -170,7 +179,7 @@ def _measures(drawn: Plan, places: Sequence[Place]) -> dict[str, Any]:
         "tall": drawn.tall,
         "across": drawn.across,
         "perNode": drawn.per_node,
-        "left": LEFT_PX,
+        "left": drawn.left_px,
         "names": names_version(places),
     }
 
@@ -198,14 +207,15 @@ def _ring(drawn: Plan, mark: Mark, block: int, node: int, theme: Theme) -> tuple
     one = mark.gpu is not None or drawn.per_node
     x0, y0 = drawn.cell(block, node, mark.gpu or 0)
     x1 = x0 if one else drawn.corner(block)[0] + max(0, len(drawn.blocks[block].places[node].states) - 1)
-    pad = 1.9 if one else 0.95
+    small = drawn.columns > SMALL_CELLS
+    pad, high = ((1.9, 1.9) if small else (1.15, 1.15)) if one else ((0.95, 0.95) if small else (0.75, 0.58))
     right = x1 + pad < drawn.columns * 0.9
     shape = {
         "type": "circle" if one else "rect",
         "x0": x0 - pad,
         "x1": x1 + pad,
-        "y0": y0 - pad,
-        "y1": y0 + pad,
+        "y0": y0 - high,
+        "y1": y0 + high,
         "line": {"color": theme["ink"], "width": 1.5},
     }
     side = {"xanchor": "left" if right else "right", "xshift": 4 if right else -4}
