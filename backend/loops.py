@@ -47,7 +47,7 @@ def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event) -> 
         more, error = False, ""
         try:
             more = loop.step()
-        except Exception as raised:  # noqa: BLE001 - bulkhead: a loop survives whatever one step meets
+        except Exception as raised:  # bulkhead: a loop survives whatever one step meets; it is logged and shown
             error = f"{type(raised).__name__}: {raised}"
             level = logging.WARNING if isinstance(raised, SourceError) else logging.ERROR
             log.log(level, "%s %s failed: %s", loop.kind, loop.name, error, exc_info=level == logging.ERROR)

@@ -1,7 +1,7 @@
 """The life of one tick, in order: read this file and you have seen the product.
 
-accepted input -> event tick or telemetry tick -> detectors judge -> fuse -> correlate -> incidents, saved with the event
-cursor in one transaction. What is then done about an incident stands in ``orders``.
+accepted input -> event tick or telemetry tick -> detectors judge -> fuse -> correlate -> incidents, saved with the
+event cursor in one transaction. What is then done about an incident stands in ``orders``.
 """
 
 from __future__ import annotations
