@@ -155,5 +155,4 @@ def demo(arguments: argparse.Namespace) -> int:
 def keep_living(simulation: Simulation, poster: Poster, stop: threading.Event) -> None:
     """The demo's own loop; the poster never raises for a server that is away."""
     while not stop.is_set():
-        live(simulation, poster)
-        stop.wait(EVERY_S)
+        stop.wait(live(simulation, poster))

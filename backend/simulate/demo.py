@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from backend.clock import Clock, unix
@@ -54,7 +55,9 @@ class Simulation:
             return self.world.scheduler.table()
 
 
-def live(simulation: Simulation, poster: Poster) -> bool:
-    """One step of the demo's loop: the world moves on and what it shows is posted. False: come back later."""
+def live(simulation: Simulation, poster: Poster) -> float:
+    """One step of the demo's loop: the world moves on and what it shows is posted. How long to wait for the next, in
+    seconds: steps keep their distance however long the posting took, as scrapes do."""
+    began = time.monotonic()
     poster.post(simulation.step(), simulation.jobs())
-    return False
+    return max(0.1, EVERY_S - (time.monotonic() - began))

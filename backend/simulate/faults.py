@@ -18,12 +18,14 @@ class Kind(StrEnum):
     LINK = "link"
 
 
+#: In place of a run: a node nobody trains on, or whatever is fit.
+SPARE, ANY = -2, -1
 #: The first two minutes: (kind, earliest and latest second, index of the run it strikes first choice).
 OPENING: tuple[tuple[Kind, float, float, int], ...] = (
     (Kind.BUS, 6.0, 11.0, 0),
     (Kind.FAN, 18.0, 26.0, 1),
     (Kind.SCRIPT, 34.0, 42.0, 2),
-    (Kind.EXPORTER, 52.0, 62.0, 1),
+    (Kind.EXPORTER, 52.0, 62.0, SPARE),
     (Kind.MEMORY, 70.0, 80.0, 2),
     (Kind.LINK, 102.0, 112.0, 2),
 )
@@ -42,17 +44,19 @@ EXPORTER_DOWN_S = (80.0, 130.0)
 WATCHDOG_S = 240.0
 
 NEEDS_REPAIR = frozenset({Kind.BUS, Kind.FAN, Kind.MEMORY, Kind.LINK})
+#: A lost card or link leaves the other ranks waiting; a contained memory error or a bug ends the job at once.
 STALLS = frozenset({Kind.BUS, Kind.LINK})
+KILLS = frozenset({Kind.MEMORY, Kind.SCRIPT})
 
 
 @dataclass(slots=True)
 class Planned:
-    """The next mishap. ``run`` -1: any run."""
+    """The next mishap. ``run``: index of the run it strikes first choice, SPARE or ANY."""
 
     number: int
     kind: Kind
     due_at: float
-    run: int = -1
+    run: int = ANY
 
 
 @dataclass(slots=True)

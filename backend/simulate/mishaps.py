@@ -62,17 +62,15 @@ def _hit(world: World, planned: Planned, job: Job, card: Card, dice: random.Rand
         world.faults.append(Fault(planned.number, kind, card.node, card.row, world.world_s, world.world_s + patience))
     if kind in faults.STALLS:
         job.stalled_at = world.world_s
-    elif kind is Kind.MEMORY:
-        world.scheduler.requeue(job, world.now, world.world_s)
-    elif kind is Kind.SCRIPT:
+    elif kind in faults.KILLS:
         world.scheduler.finish(job, "FAILED", world.now, world.world_s, wait_s=8.0)
 
 
 def _strike_exporter(world: World, planned: Planned, dice: random.Random) -> bool:
     broken = {fault.node for fault in world.faults}
     up = [m.name for m in world.site.machines if world.scheduler.hosts[m.name].up and m.name not in broken]
-    preferred = [n for n in up if planned.run >= 0 and _run_on(world, n) == world.site.runs[planned.run].name]
-    node = dice.choice(preferred or up)
+    spare = [n for n in up if world.scheduler.job_on(n) is None]
+    node = dice.choice(spare if planned.run == faults.SPARE and spare else up)
     over_at = world.world_s + dice.uniform(*faults.EXPORTER_DOWN_S)
     world.faults.append(Fault(planned.number, Kind.EXPORTER, node, -1, world.world_s, over_at, next_at=over_at))
     return True
@@ -131,8 +129,3 @@ def watchdog(world: World) -> None:
 
 def _row(world: World, node: str) -> int:
     return next(machine.row for machine in world.site.machines if machine.name == node)
-
-
-def _run_on(world: World, node: str) -> str:
-    job = world.scheduler.job_on(node)
-    return job.run if job else ""

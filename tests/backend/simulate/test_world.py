@@ -101,6 +101,20 @@ def test_a_bug_in_a_script_breaks_no_node() -> None:
     assert any(row["state"] == "FAILED" for report in reports for row in report.jobs)
 
 
+def test_the_first_faults_do_not_share_a_job() -> None:
+    world = begin(7, START)
+    struck: dict[Kind, str] = {}
+    for _step in range(40):
+        before = {node: job.id for job in world.scheduler.jobs.values() for node in job.nodes}
+        known = {fault.number for fault in world.faults}
+        step(world, world.now + 3)
+        for fault in world.faults:
+            if fault.number not in known:
+                struck[fault.kind] = before.get(fault.node, "")
+    assert struck.pop(Kind.EXPORTER) == "", "a dark exporter stands apart on a spare node"
+    assert len(set(struck.values())) == len(struck) == 4
+
+
 def test_a_drained_node_is_mended_boots_and_says_so() -> None:
     world = begin(7, START)
     live(world, 30)
