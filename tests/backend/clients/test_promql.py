@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 import pytest
 
-from backend.clients.promql import Answer, PrometheusReader, PromError, without_password
+from backend.clients.promql import Answer, PromError, PrometheusReader, without_password
 
 END = 1_770_000_000.0
 Reply = Callable[[BaseHTTPRequestHandler], None]
@@ -62,14 +62,14 @@ def one(*pairs: object, **labels: str) -> dict[str, object]:
     return {"metric": {"__name__": "up", **labels}, "values": pairs}
 
 
-def ask(reply: Reply, timeout_s: float = 5.0, **more: int) -> Answer:
+def ask(reply: Reply, timeout_s: float = 5.0, max_bytes: int = 10_000_000) -> Answer:
     with served(reply) as url:
-        return PrometheusReader(url, timeout_s=timeout_s, **more).query_range_raw("up", END - 30, END)
+        return PrometheusReader(url, timeout_s=timeout_s, max_bytes=max_bytes).query_range_raw("up", END - 30, END)
 
 
-def refused(reply: Reply, timeout_s: float = 5.0, **more: int) -> PromError:
+def refused(reply: Reply, timeout_s: float = 5.0, max_bytes: int = 10_000_000) -> PromError:
     with pytest.raises(PromError) as caught:
-        ask(reply, timeout_s, **more)
+        ask(reply, timeout_s, max_bytes)
     return caught.value
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.clients.promql import Answer, PrometheusReader, PromError, RawSeries
+from backend.clients.promql import Answer, PromError, PrometheusReader, RawSeries
 from backend.clock import utc
 from backend.facts import Batch
 from backend.ingest.base import SourceError
