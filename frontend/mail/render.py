@@ -109,8 +109,8 @@ def one_line(text: str) -> str:
 
 
 def clock_words(at: float) -> str:
-    """``12 Nov 2026, 02:52:08 UTC``"""
-    return datetime.fromtimestamp(at, UTC).strftime("%d %b %Y, %H:%M:%S UTC").lstrip("0")
+    """``2026-11-12 02:52:08 UTC``, as the facts of a message write it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def palette() -> Palette:

@@ -62,7 +62,7 @@ class Words(HTMLParser):
 def test_the_text_begins_with_the_headline_and_says_everything() -> None:
     text = render(OPENED).text
     assert text.splitlines()[0] == OPENED.headline
-    assert "◆ critical · opened · incident 812 on main · 12 Nov 2026, 02:52:08 UTC" in text
+    assert "◆ critical · opened · incident 812 on main · 2026-11-12 02:52:08 UTC" in text
     for part in (OPENED.why, "Node  gpu-0412", "Job   48213", OPENED.evidence[0], OPENED.advice, OPENED.url):
         assert part in text
 
