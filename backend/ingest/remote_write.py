@@ -61,13 +61,14 @@ def _request(raw: memoryview) -> tuple[list[Scraped], int]:
     """Series of a WriteRequest, and how many had a label that is no text. Metadata and the like are skipped."""
     scraped: list[Scraped] = []
     unreadable = 0
+    known: dict[bytes, tuple[str, str]] = {}  # a push says the same few labels thousands of times
     others: set[int] = set()
     for number, kind, start, end in _fields(raw, 0, len(raw)):
         if number != 1 or kind != CHUNK:
             others.add(number)
             continue
         try:
-            one = _series(raw, start, end)
+            one = _series(raw, start, end, known)
         except UnicodeDecodeError:
             unreadable += 1
             continue
@@ -78,7 +79,7 @@ def _request(raw: memoryview) -> tuple[list[Scraped], int]:
     return scraped, unreadable
 
 
-def _series(raw: memoryview, start: int, end: int) -> Scraped | None:
+def _series(raw: memoryview, start: int, end: int, known: dict[bytes, tuple[str, str]]) -> Scraped | None:
     """One TimeSeries: labels = 1, samples = 2; exemplars and histograms are not ours. None without samples."""
     labels: dict[str, str] = {}
     samples: list[tuple[float, float]] = []
@@ -86,8 +87,11 @@ def _series(raw: memoryview, start: int, end: int) -> Scraped | None:
         if kind != CHUNK:
             continue
         if number == 1:
-            name, value = _label(raw, first, last)
-            labels[name] = value
+            said = bytes(raw[first:last])
+            pair = known.get(said)
+            if pair is None:
+                pair = known[said] = _label(raw, first, last)
+            labels[pair[0]] = pair[1]
         elif number == 2:
             samples.append(_sample(raw, first, last))
     if not samples:

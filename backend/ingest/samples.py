@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.facts import DeviceLabel, Series
-from backend.ingest.labels import Targets, device_label, host_name, identity, is_instance, joined
+from backend.ingest.labels import (
+    Targets,
+    device_label,
+    host_name,
+    identity,
+    is_instance,
+    joined,
+)
 from detectors.catalogue import Catalogue, Metric, blank
 
 Floats = NDArray[np.float64]
@@ -29,9 +36,17 @@ STALE = np.uint64(0x7FF0000000000002)
 class _Row:
     """All series of one metric of one device in one read."""
 
-    metric: Metric
     parts: list[Scraped] = field(default_factory=list)
     of_instances: int = 0
+
+
+@dataclass
+class _Known:
+    """One label set: whom it names, under which identity, and when it was last used."""
+
+    label: DeviceLabel | None
+    key: tuple[str, ...]
+    last: float = 0.0
 
 
 def assemble(
@@ -41,70 +56,79 @@ def assemble(
 
     ``targets`` carries what earlier reads knew about who stands behind which exporter; None knows only this read.
     """
-    gathering = _Gathering(catalogue, targets or Targets())
-    for labels, times, values in scraped:
-        gathering.add(labels, times, values)
-    return gathering.series(), gathering.dropped
+    dropped: Counter[str] = Counter()
+    by_metric: dict[str, list[Scraped]] = {}
+    for one in scraped:
+        name = catalogue.alias.get(one[0].get("__name__", ""))
+        if name is None:
+            dropped["metric not in the catalogue"] += one[1].size
+        elif one[1].size:
+            by_metric.setdefault(name, []).append(one)
+    gathering = _Gathering(targets or Targets(), dropped)
+    for name, parts in by_metric.items():
+        gathering.add(catalogue.metrics[name], readable(catalogue.metrics[name], parts, dropped))
+    return gathering.series(), +dropped
 
 
 class _Gathering:
-    def __init__(self, catalogue: Catalogue, targets: Targets) -> None:
-        self.dropped: Counter[str] = Counter()
-        self._catalogue = catalogue
+    """Series of one read by device, however many label sets a device has."""
+
+    def __init__(self, targets: Targets, dropped: Counter[str]) -> None:
         self._targets = targets
+        self._dropped = dropped
         self._rows: dict[tuple[str, tuple[str, ...]], _Row] = {}
-        self._labels: dict[tuple[str, ...], list[tuple[float, DeviceLabel]]] = {}
-        self._ups: list[tuple[str, str, Floats, Floats]] = []
+        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], _Known] = {}
+        self._ups: list[Scraped] = []
         self._seen: dict[str, set[str]] = {}
 
-    def add(self, labels: Mapping[str, str], times: Floats, values: Floats) -> None:
-        name = self._catalogue.alias.get(labels.get("__name__", ""))
-        if name is None:
-            self.dropped["metric not in the catalogue"] += times.size
-            return
-        metric = self._catalogue.metrics[name]
-        times, values = readable(metric, times, values, self.dropped)
-        if not times.size:
-            return
+    def add(self, metric: Metric, parts: Iterable[Scraped]) -> None:
         if metric.name == UP:
-            self._ups.append((labels.get("instance", ""), host_name(labels.get("instance", "")), times, values))
+            self._ups += parts
             return
-        label = device_label(metric.axis, labels)
-        if label is None:
-            self.dropped["no device or node in the labels"] += times.size
-            return
-        self._keep(metric, label, labels, times, values)
+        for labels, times, values in parts:
+            known = self._who(metric.axis, labels)
+            if known.label is None:
+                self._dropped["no device or node in the labels"] += times.size
+                continue
+            known.last = max(known.last, float(times[-1]))
+            row = self._rows.setdefault((metric.name, known.key), _Row())
+            if metric.name in PER_INSTANCE and is_instance(labels):
+                row.of_instances += times.size
+            else:
+                row.parts.append((labels, times, values))
 
-    def _keep(
-        self, metric: Metric, label: DeviceLabel, labels: Mapping[str, str], times: Floats, values: Floats
-    ) -> None:
-        key = identity(label)
-        if label.axis != "node" and label.node and (instance := labels.get("instance")):
-            self._seen.setdefault(instance, set()).add(label.node)
-        row = self._rows.setdefault((metric.name, key), _Row(metric))
-        if metric.name in PER_INSTANCE and is_instance(labels):
-            row.of_instances += times.size
-        else:
-            row.parts.append((labels, times, values))
-        self._labels.setdefault(key, []).append((float(times[-1]), label))
+    def _who(self, axis: str, labels: Mapping[str, str]) -> _Known:
+        """Every metric of a device has the same labels: they are read once."""
+        said = (axis, tuple(label for label in labels.items() if label[0] != "__name__"))
+        known = self._known.get(said)
+        if known is None:
+            label = device_label(axis, labels)
+            known = self._known[said] = _Known(label, identity(label) if label else ())
+            if label is not None and axis != "node" and label.node and (instance := labels.get("instance")):
+                self._seen.setdefault(instance, set()).add(label.node)
+        return known
 
     def series(self) -> tuple[Series, ...]:
         """Everything gathered, devices in the order they came."""
         self._targets.learn(self._seen)
-        merged = {key: joined(label for _, label in newest_first(said)) for key, said in self._labels.items()}
+        said: dict[tuple[str, ...], list[_Known]] = {}
+        for known in self._known.values():
+            said.setdefault(known.key, []).append(known)
+        merged = {key: joined(newest_first(all_)) for key, all_ in said.items() if key}
         made: list[Series] = []
         for (name, key), row in self._rows.items():
-            self.dropped["of a MIG instance"] += row.of_instances
+            self._dropped["of a MIG instance"] += row.of_instances
             if row.parts:
                 made.append(Series(name, merged[key], *merge(row.parts)))
-        self.dropped += Counter()  # forgets the reasons that counted nothing
         return (*made, *self._node_ups())
 
     def _node_ups(self) -> Iterable[Series]:
         """``up`` of the target that carries a node's GPUs decides; without one, any target on that host does."""
         carried = self._targets.all()
         by_node: dict[str, list[tuple[Floats, Floats]]] = {}
-        for instance, host, times, values in self._ups:
+        for labels, times, values in self._ups:
+            instance = labels.get("instance", "")
+            host = host_name(instance)
             behind = self._targets.nodes(instance) or ({host} - carried if host else frozenset())
             for node in behind:
                 by_node.setdefault(node, []).append((times, values))
@@ -113,24 +137,32 @@ class _Gathering:
             yield Series(UP, DeviceLabel("node", node), times, values)
 
 
-def newest_first(said: list[tuple[float, DeviceLabel]]) -> list[tuple[float, DeviceLabel]]:
-    return sorted(said, key=lambda pair: -pair[0])
+def newest_first(known: list[_Known]) -> list[DeviceLabel]:
+    return [one.label for one in sorted(known, key=lambda one: -one.last) if one.label is not None]
 
 
-def readable(metric: Metric, times: Floats, values: Floats, dropped: Counter[str]) -> tuple[Floats, Floats]:
-    """The samples that mean something. DCGM's blanks, infinities and impossible values go and are counted in
-    ``dropped``; NaN stays: it says that the series reported nothing at that time."""
+def readable(metric: Metric, parts: list[Scraped], dropped: Counter[str]) -> list[Scraped]:
+    """The samples of one metric that mean something. DCGM's blanks, infinities and impossible values go and are counted
+    in ``dropped``; NaN stays: it says that the series reported nothing at that time."""
+    times, values = np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
     missing = np.isnan(values)
     infinite = np.isinf(values) | ~np.isfinite(times)
     good = (metric.valid(values) | missing) & ~infinite
     dropped["not a number"] += int(np.count_nonzero(missing & (values.view(np.uint64) != STALE)))
     if good.all():
-        return times, values
+        return parts
     no_value = ~good & ~infinite & blank(values) if metric.axis == "gpu" else np.zeros(values.shape, np.bool_)
     outside = ~(good | infinite | no_value)
     for reason, which in (("infinite", infinite), ("blank", no_value), ("out of range", outside)):
         dropped[reason] += int(np.count_nonzero(which))
-    return times[good], values[good]
+    kept: list[Scraped] = []
+    at = 0
+    for labels, some_times, some_values in parts:
+        some = good[at : at + some_times.size]
+        at += some_times.size
+        if some.any():
+            kept.append((labels, some_times[some], some_values[some]))
+    return kept
 
 
 def merge(parts: list[Scraped]) -> tuple[Floats, Floats]:

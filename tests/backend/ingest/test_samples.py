@@ -80,7 +80,8 @@ def test_infinities_are_dropped_and_counted() -> None:
     """traps.md 19."""
     metric = CATALOGUE.metrics["temperature_c"]
     dropped: Counter[str] = Counter()
-    times, values = readable(metric, T + np.arange(4.0), np.array([np.inf, 50.0, -np.inf, np.nan]), dropped)
+    given: Scraped = ({}, T + np.arange(4.0), np.array([np.inf, 50.0, -np.inf, np.nan]))
+    ((_, times, values),) = readable(metric, [given], dropped)
     assert times.tolist() == [T + 1, T + 3] and values[0] == 50.0 and np.isnan(values[1])
     assert dropped["infinite"] == 2 and dropped["not a number"] == 1
 
