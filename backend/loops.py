@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
-from backend import orders, pipeline
+from backend import orders, pipeline, proposals, returns
 from backend.clock import Clock, unix
 from backend.ingest.base import Source, SourceError
-from backend.notify.outbox import deliver_one
+from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
 from backend.store import system
 from backend.store.engine import Store
@@ -105,17 +106,18 @@ def all_loops(parts: Parts, stop: threading.Event) -> list[Loop]:
         return found
     for watch in parts.watches.values():
         found += watch_loops(parts, watch, stop)
-    found.append(Loop("", "loop", "notify", 1.0, lambda: deliver(parts), stop.wait))
-    return found
+    with parts.store.write() as session:
+        drop_unserved(session, set(parts.notifiers))
+    return found + [deliver_loop(parts, channel, stop) for channel in parts.notifiers]
 
 
 def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]:
     name = watch.cluster
     found = [
         Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch), lambda: pulse(watch)),
-        Loop(name, "loop", "decide", 0.5, lambda: orders.propose(watch), stop.wait),
+        Loop(name, "loop", "decide", 0.5, lambda: proposals.propose(watch), stop.wait),
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
-        Loop(name, "loop", "return", 1.0, lambda: orders.settle_returns(watch), stop.wait),
+        Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),
     ]
     if parts.role == "observe":
         found.append(Loop(name, "loop", "inventory", 5.0, lambda: reread(watch), stop.wait))
@@ -158,8 +160,11 @@ def follow(parts: Parts) -> bool:
     return False
 
 
-def deliver(parts: Parts) -> bool:
-    return deliver_one(parts.store, parts.notifiers, parts.clock, parts.who)
+def deliver_loop(parts: Parts, channel: str, stop: threading.Event) -> Loop:
+    """One loop a channel: a slow one holds nobody else up."""
+    only = {channel: parts.notifiers[channel]}
+    step = partial(deliver_one, parts.store, only, parts.clock, parts.who)
+    return Loop("", "loop", f"notify {channel}", 1.0, step, stop.wait)
 
 
 class Pull:

@@ -8,12 +8,11 @@ from datetime import datetime
 
 from sqlmodel import Session
 
-from backend import orders
+from backend import proposals, returns
 from backend.auth import Person, allows
-from backend.facts import Verb
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.incidents import Incident
-from backend.orders import Conflict
+from backend.proposals import Conflict
 from backend.store import actions, incidents, people, system
 from backend.store.claims import claim
 from backend.watch import Watch
@@ -86,10 +85,10 @@ def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:
         row = _incident(session, watch, incident_id)
         if row.state == "resolved":
             raise Conflict(f"Incident {incident_id} is already resolved.")
-        drained = any(o.verb == Verb.DRAIN and o.state == "done" for o in actions.orders_of(session, incident_id))
+        drained = bool(row.node and actions.standing_drains(session, watch.cluster, row.node))
         if drained and not allows(person, "approver"):
             raise Forbidden(f"{row.node} is drained for this incident; giving it back needs an approver.")
-        orders.give_back(session, watch, row, person.name)
+        returns.give_back(session, watch, row, person.name)
         if row.state != "resolved":
             row.clear_s, row.blind = max(row.clear_s, watch.rules.hold_s), False
             session.add(row)
@@ -108,7 +107,7 @@ def _decision(session: Session, watch: Watch, decision_id: int) -> Decision:
 def approve(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:
     """Raises Refused with every guard's verdict where one says no; nothing has happened then."""
     with _writing(watch, person, "approver", "approve", f"decision {decision_id}") as session:
-        decision = orders.approve(session, watch, _decision(session, watch, decision_id), person.name, note)
+        decision = proposals.approve(session, watch, _decision(session, watch, decision_id), person.name, note)
     watch.reached("approval committed")
     return decision
 

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from backend.orders import Conflict, Refused
+from backend.proposals import Conflict, Refused
 from backend.store.engine import StoreError
 from backend.writes import Forbidden, Invalid, Missing
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from backend.clock import unix
 from backend.facts import MessageFacts
@@ -12,6 +12,9 @@ from backend.model.actions import Decision
 from backend.model.events import Finding
 from backend.model.incidents import Incident
 from detectors.model import Severity
+
+#: A message shows this many pieces of evidence; the page shows them all.
+MOST_EVIDENCE = 8
 
 MessageKind = Literal["opened", "changed", "closed"]
 
@@ -52,12 +55,24 @@ def message_of(
         headline=incident.headline,
         why=why or _cause(incident),
         facts=_facts(incident, kind, now),
-        evidence=tuple(f"{f.reason} ({f.detector})" for f in findings if not f.victim)[:8],
+        evidence=_evidence(findings),
         advice=_advice(decision, kind),
         url=link,
         at=unix(now),
         simulated=simulated,
     )
+
+
+def _evidence(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """What was seen, once each: ``Kernel line: NVRM: Xid ...``, ``Temperature: 91 C, expected 62 C``."""
+    said = dict.fromkeys(_piece(piece) for f in findings if not f.victim for piece in f.evidence)
+    return tuple(said)[:MOST_EVIDENCE]
+
+
+def _piece(piece: Mapping[str, Any]) -> str:
+    unit = f" {piece['unit']}" if piece.get("unit") else ""
+    expected = f", expected {piece['expected']}{unit}" if piece.get("expected") else ""
+    return f"{piece['what']}: {piece['value']}{unit}{expected}"
 
 
 def _number(incident: Incident, kind: MessageKind) -> int:
@@ -89,4 +104,3 @@ def _advice(decision: Decision | None, kind: MessageKind) -> str:
     if decision.state == "proposed":
         return f"{decision.sentence} It waits for an approver."
     return decision.sentence
-

@@ -11,6 +11,8 @@ from backend.model.actions import Decision, Exclusion, Order
 from backend.model.incidents import Incident
 from backend.store.claims import claim
 
+#: An order is tried this often when the cluster does not answer; then it has failed.
+MOST_ATTEMPTS = 8
 #: Orders that may still change something.
 PENDING = ("waiting", "claimed", "sent")
 #: An order that ends like this never ran, so nothing that waits for it may run either.
@@ -75,6 +77,12 @@ def standing_drains(session: Session, cluster: str, node: str) -> Sequence[Order
     returned = max((o.ended_at for o in done if o.verb == "resume" and o.ended_at), default=None)
     drains = [o for o in done if o.verb == "drain"]
     return [o for o in drains if returned is None or (o.ended_at is not None and o.ended_at > returned)]
+
+
+def undos_of(session: Session, drain: Order) -> Sequence[Order]:
+    """Orders that were to give this drained node back, oldest first, whichever incident asked."""
+    query = select(Order).where(col(Order.cluster) == drain.cluster, col(Order.undoes_id) == drain.id)
+    return session.exec(query.order_by(col(Order.id))).all()
 
 
 def order_by_key(session: Session, cluster: str, key: str) -> Order | None:

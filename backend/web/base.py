@@ -16,7 +16,7 @@ from sqlmodel import Session
 from backend import auth
 from backend.answers.pages import Rail, rail
 from backend.auth import COOKIE, LOCAL, Person, allows, person_of
-from backend.orders import Conflict, Refused
+from backend.proposals import Conflict, Refused
 from backend.registry import Parts
 from backend.security import csrf
 from backend.watch import Watch

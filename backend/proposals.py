@@ -1,0 +1,180 @@
+"""What would be done about an incident, and who said yes: a decision a revision, then an exclusion and orders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+
+from sqlmodel import Session
+
+from backend.act.base import reason_text
+from backend.cases import case_of, plan_of
+from backend.decide.decide import decide
+from backend.decide.guards import judge
+from backend.facts import DecisionFacts, GuardVerdict, Rung, Verb
+from backend.model.actions import Decision, Exclusion, Order
+from backend.model.incidents import Incident
+from backend.store import actions, incidents
+from backend.store.claims import claim
+from backend.telling import announce
+from backend.watch import Watch
+
+
+class Refused(Exception):
+    """A guard refuses: nothing happened. ``guards`` are all verdicts, for the person who pressed."""
+
+    def __init__(self, guards: Sequence[GuardVerdict]) -> None:
+        against = [g for g in guards if g.verdict == "refuses"]
+        super().__init__("; ".join(g.reason for g in against))
+        self.guards = tuple(guards)
+
+
+class Conflict(Exception):
+    """The row is not in the state that the request needs: somebody was faster, or the page was old."""
+
+
+# --- propose --------------------------------------------------------------------------------------------------------
+
+
+def propose(watch: Watch) -> bool:
+    """Decide about each live incident that changed since it was last decided. True when there was one."""
+    with watch.store.read() as session:
+        waiting = [row.id for row in incidents.undecided(session, watch.cluster)]
+    for incident_id in waiting:
+        with watch.store.write() as session:
+            incident = session.get_one(Incident, incident_id)
+            if incident.decided_revision < incident.revision:
+                propose_one(session, watch, incident)
+    if waiting:
+        watch.changes.nudge()
+    return bool(waiting)
+
+
+def propose_one(session: Session, watch: Watch, incident: Incident) -> None:
+    """One decision for the newest revision; a standing one that says the same is kept."""
+    now = watch.clock.now()
+    facts = decide(case_of(session, watch, incident), watch.catalogue.kinds, watch.rules.limits)
+    standing = actions.latest_decision(session, incident.id or 0)
+    incident.decided_revision = incident.revision
+    session.add(incident)
+    if standing is None or not settled_by(standing, facts):
+        if standing is not None and standing.state in ("proposed", "observed", "nothing"):
+            standing.state = "superseded"
+            session.add(standing)
+        standing = _store_decision(session, incident, facts, now)
+        incidents.tell(session, incident, now, "decision", facts.sentence, decision=standing.id)
+    if standing.state == "automatic" and facts.allowed:
+        enact(session, watch, incident, standing, origin="act", actor="watchkeeper")
+    announce(session, watch, incident, standing, "opened")
+
+
+def settled_by(standing: Decision, facts: DecisionFacts) -> bool:
+    """Does the standing decision already say this, or has somebody decided on this very plan?"""
+    if standing.state == "superseded":
+        return False
+    return standing.plan == [asdict(step) for step in facts.plan] and standing.mode == facts.mode
+
+
+def _store_decision(session: Session, incident: Incident, facts: DecisionFacts, now: datetime) -> Decision:
+    state = {"observe": "observed", "propose": "proposed", "act": "automatic"}[facts.mode]
+    row = Decision(
+        cluster=incident.cluster,
+        incident_id=incident.id or 0,
+        revision=incident.revision,
+        at=now,
+        mode=facts.mode,
+        state=state if facts.acts else "nothing",
+        sentence=facts.sentence,
+        recommended=facts.recommended.value,
+        plan=[asdict(step) for step in facts.plan],
+        advice=list(facts.advice),
+        blast=asdict(facts.blast),
+        guards=[asdict(guard) for guard in facts.guards],
+        dark=list(facts.dark),
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+# --- approve --------------------------------------------------------------------------------------------------------
+
+
+def approve(session: Session, watch: Watch, decision: Decision, actor: str, note: str) -> Decision:
+    """The click: guards run again on what is known now, then the plan becomes an exclusion and orders.
+
+    Raises Conflict where the decision no longer waits, Refused where a guard says no; then nothing has happened.
+    """
+    if decision.state != "proposed":
+        raise Conflict(f"Decision {decision.id} is {decision.state}; it no longer waits for anybody.")
+    incident = session.get_one(Incident, decision.incident_id)
+    case = case_of(session, watch, incident)
+    guards = judge(case, plan_of(decision), watch.rules.limits)
+    if any(g.verdict == "refuses" for g in guards):
+        raise Refused(guards)
+    now = watch.clock.now()
+    change = {"state": "approved", "decided_by": actor, "decided_at": now, "note": note}
+    if not claim(session, Decision, decision.id, {"state": "proposed"}, change):
+        raise Conflict(f"Somebody else decided about decision {decision.id} a moment ago.")
+    enact(session, watch, incident, decision, origin="approved", actor=actor)
+    incidents.tell(session, incident, now, "approved", f"{actor} approved: {decision.sentence}", actor)
+    return decision
+
+
+def enact(session: Session, watch: Watch, incident: Incident, decision: Decision, *, origin: str, actor: str) -> None:
+    """The plan as rows: one exclusion a node, one order a step, each waiting for the one before it."""
+    now = watch.clock.now()
+    before: int | None = None
+    for step in plan_of(decision):
+        if step.rung is Rung.EXCLUDE:
+            _exclude(session, watch, incident, step.node, origin, actor, now)
+        if step.verb is None:
+            continue
+        key = f"d{decision.id}:{step.verb.value}:{step.job or step.node}"
+        if actions.order_by_key(session, watch.cluster, key) is not None:
+            continue
+        order = Order(
+            cluster=watch.cluster,
+            key=key,
+            decision_id=decision.id or 0,
+            incident_id=incident.id or 0,
+            verb=step.verb.value,
+            node=step.node,
+            job=step.job,
+            kind=incident.kind,
+            reason=reason_text(incident.kind, gpu_index(incident.entity_name), incident.id or 0),
+            exclude=[step.node] if step.verb is Verb.REQUEUE and step.node else [],
+            after_id=before,
+            created_at=now,
+            not_before=now,
+        )
+        session.add(order)
+        session.flush()
+        before = order.id
+
+
+def _exclude(
+    session: Session, watch: Watch, incident: Incident, node: str, origin: str, actor: str, now: datetime
+) -> None:
+    if any(row.node == node for row in actions.exclusions_of(session, incident.id or 0)):
+        return
+    session.add(
+        Exclusion(
+            cluster=watch.cluster,
+            node=node,
+            owner=actor,
+            origin=origin,
+            reason=incident.headline,
+            kind=incident.kind,
+            incident_id=incident.id,
+            created_at=now,
+            until=now + timedelta(seconds=watch.rules.limits.exclude_s),
+        )
+    )
+
+
+def gpu_index(entity_name: str) -> str:
+    """``3`` of ``gpu-0412/gpu3``; empty where the entity is no GPU."""
+    place = entity_name.rpartition("/gpu")
+    return place[2] if place[1] and place[2].isdigit() else ""

@@ -1,0 +1,119 @@
+"""The way back: nodes that were seen and clear long enough are given back, then their incidents close."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlmodel import Session
+
+from backend.facts import Verb
+from backend.incidents import lifecycle
+from backend.model.actions import Order
+from backend.model.incidents import Incident
+from backend.store import actions, incidents
+from backend.telling import announce
+from backend.watch import Watch
+from detectors.model import Severity
+
+#: How long to wait before a refused resume is ordered again.
+UNDO_AGAIN_S = 60.0
+
+
+def settle_returns(watch: Watch) -> bool:
+    """Incidents seen and clear for hold_s: give their nodes back, then close them. True when one moved."""
+    with watch.store.read() as session:
+        rows = incidents.live(session, watch.cluster)
+        ready = [row.id for row in rows if not row.blind and row.clear_s >= watch.rules.hold_s]
+    moved = False
+    for incident_id in ready:
+        with watch.store.write() as session:
+            moved |= give_back(session, watch, session.get_one(Incident, incident_id))
+    if moved:
+        watch.changes.nudge()
+    return moved
+
+
+def give_back(session: Session, watch: Watch, incident: Incident, actor: str = "") -> bool:
+    """Resume what stands drained for this incident; once all is back, lift its exclusions and close it.
+
+    A node that another loud incident still touches stays out: that one inherits it and gives it back. True when
+    something moved.
+    """
+    orders = actions.orders_of(session, incident.id or 0)
+    if any(o.state in actions.PENDING for o in orders):
+        return False
+    heir = heir_of(session, incident)
+    if heir is not None:
+        hand_over(session, incident, heir, watch.clock.now())
+        close(session, watch, incident, actor)
+        return True
+    nodes = {incident.node, *(o.node for o in orders)} - {""}
+    standing = [d for node in sorted(nodes) for d in actions.standing_drains(session, watch.cluster, node)[-1:]]
+    missing = [drain for drain in standing if not kept_by_cluster(session, drain)]
+    if missing:
+        return any([resume(session, watch, incident, drain) for drain in missing])
+    if any(o.undoes_id is None and o.state == "uncertain" for o in orders) and not actor:
+        return False  # whether the node is drained nobody knows: a person closes it
+    close(session, watch, incident, actor)
+    return True
+
+
+def heir_of(session: Session, incident: Incident) -> Incident | None:
+    """The oldest other live incident of the same node that is loud enough to keep it out."""
+    rows = incidents.live(session, incident.cluster) if incident.node else ()
+    same = [row for row in rows if row.node == incident.node and row.id != incident.id]
+    return next((row for row in same if Severity.of(row.severity) >= Severity.HIGH), None)
+
+
+def hand_over(session: Session, incident: Incident, heir: Incident, now: datetime) -> None:
+    """What keeps the node out belongs to the heir from now on."""
+    for row in actions.exclusions_of(session, incident.id or 0):
+        row.incident_id = heir.id
+        session.add(row)
+    incidents.tell(session, incident, now, "handed_over", f"{incident.node} stays out for incident {heir.id}.")
+    incidents.tell(session, heir, now, "inherited", f"{incident.node} stays out for this since incident {incident.id}.")
+
+
+def kept_by_cluster(session: Session, drain: Order) -> bool:
+    """The cluster said for good that the node is not ours to give back: somebody else holds it now."""
+    undos = actions.undos_of(session, drain)
+    return any(o.state == "failed" and o.attempts < actions.MOST_ATTEMPTS for o in undos)
+
+
+def resume(session: Session, watch: Watch, incident: Incident, drain: Order) -> bool:
+    """Order a drained node back; approving the drain approved it. A resume that a guard refused, or that the cluster
+    never answered, is ordered again, but not at every turn."""
+    now, undos = watch.clock.now(), actions.undos_of(session, drain)
+    ends = [o.ended_at or o.created_at for o in undos]
+    if ends and (now - max(ends)).total_seconds() < UNDO_AGAIN_S:
+        return False
+    order = Order(
+        cluster=drain.cluster,
+        key=f"o{drain.id}:resume:{len(undos)}",
+        decision_id=drain.decision_id,
+        incident_id=incident.id or 0,
+        verb=Verb.RESUME.value,
+        node=drain.node,
+        kind=drain.kind,
+        reason=drain.reason,
+        undoes_id=drain.id,
+        created_at=now,
+        not_before=now,
+    )
+    session.add(order)
+    return True
+
+
+def close(session: Session, watch: Watch, incident: Incident, actor: str = "") -> None:
+    """Lift what the incident excluded, withdraw what it still proposes, resolve it and say so once."""
+    now = watch.clock.now()
+    for row in actions.exclusions_of(session, incident.id or 0):
+        row.lifted_at, row.lifted_by, row.lift_reason = now, actor or "watchkeeper", "the incident closed"
+        session.add(row)
+    decision = actions.latest_decision(session, incident.id or 0)
+    if decision is not None and decision.state in ("proposed", "observed"):
+        decision.state = "superseded"
+        session.add(decision)
+    text = f"{actor} resolved it." if actor else "Seen and clear long enough; what was taken out is back."
+    lifecycle.close(session, incident, now, text, actor)
+    announce(session, watch, incident, decision, "closed")
