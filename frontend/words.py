@@ -27,6 +27,7 @@ _BOUND: Final = re.compile(
 )
 #: A host name: hyphens inside it are no place to break.
 _HOST: Final = re.compile(r"\b[A-Za-z][\w.]*(?:-[\w.]+)+")
+_SENTENCE: Final = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 #: A longer name may break: it would not fit a narrow page.
 _LONGEST: Final = 32
 
@@ -42,12 +43,12 @@ def count(value: int, one: str, many: str = "") -> str:
 
 
 def span(seconds: float) -> str:
-    """``212 ms``, ``7 s``, ``22 min``, ``1 h 43 min``, ``3 days``; a negative span is zero."""
+    """``212 ms``, ``1.4 s``, ``22 s``, ``22 min``, ``1 h 43 min``, ``3 days``; a negative span is zero."""
     s = max(0.0, seconds)
     if 0 < s < 1:
         return f"{s * 1000:.0f}{NB}ms" if s >= 0.001 else f"under 1{NB}ms"
     if s < 60:
-        return f"{int(s)}{NB}s"
+        return f"{s:.1f}{NB}s" if s < 10 and f"{s:.1f}"[-1] != "0" else f"{int(s + 0.05)}{NB}s"
     if s < 3600:
         return f"{int(s // 60)}{NB}min"
     if s < 48 * 3600:
@@ -56,8 +57,13 @@ def span(seconds: float) -> str:
     return f"{int(s // 86400)}{NB}days"
 
 
+def age(seconds: float) -> str:
+    """How old something is: whole seconds, never less than one."""
+    return span(max(1.0, round(seconds)))
+
+
 def ago(at: datetime | None, now: datetime) -> str:
-    return "never" if at is None else f"{span((now - at).total_seconds())} ago"
+    return "never" if at is None else f"{age((now - at).total_seconds())} ago"
 
 
 def clock(at: datetime, now: datetime) -> str:
@@ -116,6 +122,11 @@ def sentence(text: str) -> str:
     """Ends like a sentence."""
     said = text.strip()
     return said if not said or said[-1] in ".!?…" else said + "."
+
+
+def first(text: str) -> str:
+    """Its first sentence, without the full stop."""
+    return bare(_SENTENCE.split(text.strip(), maxsplit=1)[0])
 
 
 def bare(text: str) -> str:

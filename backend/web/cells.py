@@ -12,7 +12,7 @@ from backend.web.base import Visit
 from frontend import chips
 from frontend.contexts import Chip, Count, DeedRow, Figure, IncidentRow, Ring, Told, Twin
 from frontend.figures.rack_map import Mark, Place
-from frontend.words import STATE_WORDS, STATES, ago, bare, clock, count, device, listed, number, sentence, span
+from frontend.words import STATE_WORDS, STATES, ago, clock, count, device, first, listed, number, sentence, span
 
 VERBS = {"drain": "Drain {node}", "resume": "Return {node}", "requeue": "Requeue job {job}"}
 
@@ -41,7 +41,7 @@ def incident_row(standing: Standing, found: Visit) -> IncidentRow:
         id=row.id or 0,
         href=found.link(f"/incidents/{row.id}"),
         severity=chips.SEVERITY[row.severity],
-        headline=bare(row.headline),
+        headline=first(row.headline),
         sub=handled(standing, found.now),
         state=waits if standing.waits and live else chips.INCIDENT[row.state],
         node=device(row.entity_name),

@@ -54,8 +54,8 @@ def panel(story: IncidentStory, seen: Visit) -> DecisionPanel | None:
         approval=approval(story, decision, seen) if waits else None,
         right=right,
         deeds=tuple(cells.deed(o, decision.decided_by or "watchkeeper", seen.now) for o in story.orders),
-        guards_head=guards_head(decision.guards),
-        guards=guards(decision.guards),
+        guards_head=guards_head(judged(decision)),
+        guards=guards(judged(decision)),
         advice=tuple(str(text) for text in decision.advice),
         undo=undo(decision, seen),
     )
@@ -145,6 +145,12 @@ def touches(story: IncidentStory, decision: Decision, seen: Visit) -> tuple[Chip
 
 
 # --- guards ---------------------------------------------------------------------------------------------------------
+
+
+def judged(decision: Decision) -> list[dict[str, Any]]:
+    """Its guards; what asked for a person holds once a person has answered."""
+    by = decision.decided_by
+    return [g | {"verdict": "holds", "measured": by} if by and g["verdict"] == "asks" else g for g in decision.guards]
 
 
 def guards_head(rows: Sequence[Mapping[str, Any]]) -> str:

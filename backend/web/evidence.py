@@ -13,7 +13,7 @@ from backend.web import shown
 from backend.web.base import Visit
 from frontend.contexts import EvidenceRow, Figure, Told, Twin
 from frontend.figures.lanes import Event, Lane, Level, Story
-from frontend.words import bare, capital, clock, device, kind_words, moment, shorten, span
+from frontend.words import age, bare, capital, clock, device, kind_words, moment, shorten
 
 #: Lanes drawn at most: loudest findings first; the rest stands in the table.
 MOST_LANES = 8
@@ -138,7 +138,8 @@ def caption(story: IncidentStory) -> str:
     if first is None:
         return "No first cause is known yet."
     gone = any(f.kind in ABSENT or f.detector in ABSENT for f in story.findings)
-    follow = f" What follows comes {span(min(later) - first)} to {span(max(later) - first)} later." if later else ""
+    near, far = (age(min(later) - first), age(max(later) - first)) if later else ("", "")
+    follow = f" What follows comes {near}{f' to {far}' if far != near else ''} later." if later else ""
     return f"The dotted line is the first cause.{follow}{' Grey means that nothing could be seen.' if gone else ''}"
 
 
@@ -151,11 +152,12 @@ def rows(story: IncidentStory) -> tuple[EvidenceRow, ...]:
     """What we saw, cause first; a raw line stands as code."""
     found = []
     for f in sorted((f for f in story.findings if not f.victim), key=lambda f: f.since):
+        own = f.entity_id == story.incident.entity_id
         for piece in f.evidence:
             raw = str(piece.get("ref", "")).startswith("event:") and len(str(piece.get("value", ""))) > 24
             found.append(
                 EvidenceRow(
-                    what=f"{str(piece.get('what', '')).capitalize()}{'' if raw else ' of ' + device(f.entity_name)}",
+                    what=capital(str(piece.get("what", ""))) + ("" if raw or own else f" of {device(f.entity_name)}"),
                     code=str(piece.get("value", "")) if raw else "",
                     grade=str(piece.get("grade", "observed")),
                     seen=moment(f.since) if raw else shown.value_words(piece),

@@ -13,7 +13,7 @@ from backend.web import cells
 from backend.web.base import Visit, frame, page, visit
 from frontend import sentences
 from frontend.contexts import Count, Incidents, Link
-from frontend.words import ago
+from frontend.words import ago, first
 
 SHOW = ("open", "waiting", "resolved", "all")
 
@@ -52,7 +52,7 @@ def context(session: Session, seen: Visit, show: str, before: int | None) -> Inc
 
 
 def lede(loudest: str, ended: str) -> str:
-    return f"Loudest first: {loudest.rstrip('.')}." if loudest else ended
+    return f"Loudest first: {first(loudest)}." if loudest else ended
 
 
 def filters(seen: Visit, show: str, open_: int, waiting: int) -> tuple[Count, ...]:

@@ -15,7 +15,7 @@ from backend.web import cells, decision, shown
 from backend.web.base import Visit, frame, page, visit
 from frontend import chips, sentences
 from frontend.contexts import Ask, Chip, Dark, Link, Now, RunRow, Seen
-from frontend.words import ago, bare, clock, count, number, of_device, span
+from frontend.words import age, ago, bare, clock, count, first, number, of_device, span
 
 #: Rows of each list; what is more has its own page.
 MOST_ASKS, MOST_ROWS, MOST_RUNS, MOST_DEEDS = 2, 5, 6, 8
@@ -78,14 +78,14 @@ def darks(pulse: Pulses, seen: Visit) -> tuple[Dark, ...]:
 def ask(standing: Standing, seen: Visit) -> Ask:
     row, decided = standing.incident, standing.decision
     assert decided is not None
-    age = span((seen.now - row.opened_at).total_seconds())
+    length = age((seen.now - row.opened_at).total_seconds())
     owner = f"{row.acknowledged_by} has it" if row.acknowledged_by else "nobody has it yet"
     return Ask(
         incident=row.id or 0,
         href=seen.link(f"/incidents/{row.id}"),
         severity=chips.SEVERITY[row.severity],
-        note=f"Incident {row.id} · open {age} · {owner}",
-        headline=bare(row.headline),
+        note=f"Incident {row.id} · open {length} · {owner}",
+        headline=first(row.headline),
         why=why(standing),
         seen=evidence(standing),
         pairs=(

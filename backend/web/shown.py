@@ -13,7 +13,7 @@ from backend.web.base import Visit
 from frontend.contexts import Figure, Told, Twin
 from frontend.figures.age import Age
 from frontend.figures.healthy import floor
-from frontend.words import clock, count, number, shorten, span
+from frontend.words import age, clock, count, number, shorten, span
 
 
 def stale_s(seen: Visit) -> float:
@@ -61,9 +61,9 @@ def ages(sources: Sequence[Pulse]) -> tuple[Age, ...]:
 
 
 def age_figure(sources: Sequence[Pulse], seen: Visit) -> Figure:
-    rows = tuple((p.name, span(p.age_s) if p.age_s is not None else "never heard", span(p.limit_s)) for p in sources)
+    rows = tuple((p.name, age(p.age_s) if p.age_s is not None else "never heard", span(p.limit_s)) for p in sources)
     worst = max(sources, key=lambda p: p.age_s if p.age_s is not None else float("inf"), default=None)
-    age = "" if worst is None else span(worst.age_s) if worst.age_s is not None else "unknown: it was never heard"
+    oldest = "" if worst is None else age(worst.age_s) if worst.age_s is not None else "unknown: it was never heard"
     absent = (
         Told(False, "No source has spoken", ("There is no row whose age could be shown.",)) if not sources else None
     )
@@ -72,7 +72,7 @@ def age_figure(sources: Sequence[Pulse], seen: Visit) -> Figure:
         url=seen.link("/figures/sources.json"),
         size="",
         label=f"Age of the newest row of {count(len(sources), 'source')}."
-        + (f" Oldest: {worst.name}, {age}." if worst else ""),
+        + (f" Oldest: {worst.name}, {oldest}." if worst else ""),
         caption="Log axis. The upright mark shows when a source counts as silent; a cross is one that does.",
         twin=Twin(("Source", "#Newest row", "#Silent from"), rows, seen.link("/figures/sources.csv")),
         absent=absent,

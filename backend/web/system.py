@@ -16,7 +16,7 @@ from backend.web import shown
 from backend.web.base import Visit, carried_out, checked, form, frame, page, visit
 from frontend import chips, sentences
 from frontend.contexts import Link, PulseRow, Switch, System, Tile, Told
-from frontend.words import MODES, clock, count, number, span
+from frontend.words import MODES, age, clock, count, number, span
 
 
 def router(pages: Environment) -> APIRouter:
@@ -71,7 +71,11 @@ def context(session: Session, seen: Visit, told: Told | None) -> System:
 def lede(found: Pulses, fleet: FleetState, late: int) -> str:
     beats = f"{count(len(found.loops) - late, 'loop')} of {len(found.loops)} beat on time." if found.loops else ""
     unknown = fleet.counts.get("unknown", 0)
-    blind = f"{unknown:,} of {fleet.total:,} GPUs have no telemetry; they count as no data, not as healthy."
+    blind = (
+        "No GPU is known yet."
+        if not fleet.total
+        else f"{unknown:,} of {fleet.total:,} GPUs have no telemetry; they count as no data, not as healthy."
+    )
     return f"{beats} {blind}".strip()
 
 
@@ -80,7 +84,7 @@ def row(p: Pulse, kind: str) -> PulseRow:
     return PulseRow(
         name=p.name,
         state=words[p.health],
-        last=f"{span(p.age_s)} ago" if p.age_s is not None else "never",
+        last=f"{age(p.age_s)} ago" if p.age_s is not None else "never",
         every=span(p.every_s) if p.every_s else "on arrival",
         took=span(p.took_s) if p.took_s else "",
         errors=number(p.errors),
@@ -105,7 +109,7 @@ def tiles(found: Pulses, seen: Visit) -> tuple[Tile, ...]:
 def tick_words(at: float, seen: Visit) -> tuple[str, str]:
     if not at:
         return "none", ""
-    value, _, unit = span(seen.now.timestamp() - at).partition("\u00a0")
+    value, _, unit = age(seen.now.timestamp() - at).partition("\u00a0")
     return value, f"{unit} ago"
 
 

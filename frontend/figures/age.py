@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frontend.figures.draw import drawn
-from frontend.figures.theme import Theme, axis, inert, layout, line
+from frontend.figures.theme import Theme, axis, font, inert, layout, line
 
 #: Ticks of the log axis in human units, in seconds.
 TICKS = ((1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (86_400, "1 day"))
@@ -49,10 +49,9 @@ def ages(rows: Sequence[Age], theme: Theme, narrow: bool) -> dict[str, Any]:
                 range=[math.log10(YOUNGEST_S) - 0.05, math.log10(top)],
                 tickvals=[s for s, _ in every],
                 ticktext=[text for _, text in every],
-                title={"text": "age of the newest row, log axis"},
+                title={"text": "age of the newest row, log axis", "font": font(theme)},
             ),
-            yaxis=axis(theme, autorange="reversed", showgrid=False, automargin=True)
-            | {"tickfont": {"color": theme["ink"], "size": 12}},
+            yaxis=axis(theme, autorange="reversed", showgrid=False, automargin=True) | {"tickfont": font(theme, "ink")},
             meta={"height": 74 + 30 * len(rows)},
         ),
     )

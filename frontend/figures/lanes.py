@@ -83,9 +83,7 @@ def lanes(story: Story, theme: Theme, narrow: bool) -> dict[str, Any]:
         shapes += [_block(level, story, y, theme) for level in lane.levels]
         notes += [_title(lane, ceiling, theme, narrow), *_said(lane, story, y, theme, narrow)]
     last = "y" if count == 1 else f"y{count}"
-    days = story.end - story.start > 36 * 3600
-    span = [story.start * 1000, story.end * 1000]
-    xaxis = time_axis(theme, narrow, range=span, anchor=last) | ({"tickformat": "%d %b %H:%M"} if days else {})
+    xaxis = time_axis(theme, narrow, story.start, story.end, anchor=last)
     return drawn(
         traces,
         layout(

@@ -96,7 +96,8 @@ def plan(places: Sequence[Place], narrow: bool) -> Plan:
     blocks = _blocks(places, wide * tall if per_node else tall)
     aisle = (40 if narrow else 80) if per_node else (8 if narrow else 16)
     shortest = tall if per_node else min(tall, max([1, *(len(b.places) for b in blocks)]))
-    return Plan(blocks, wide, shortest, max(1, min(aisle, len(blocks))), per_node)
+    most = -(-len(blocks) // 2) if narrow and len(blocks) <= aisle else len(blocks)
+    return Plan(blocks, wide, shortest, max(1, min(aisle, most)), per_node)
 
 
 def _blocks(places: Sequence[Place], most: int) -> tuple[Block, ...]:

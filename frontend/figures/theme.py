@@ -47,9 +47,13 @@ def axis(theme: Theme, **more: Any) -> dict[str, Any]:
     }
 
 
-def time_axis(theme: Theme, narrow: bool, **more: Any) -> dict[str, Any]:
-    """UTC; a narrow page loses ticks, not points."""
-    return axis(theme, type="date", tickformat="%H:%M", nticks=4 if narrow else 8, showgrid=False, **more)
+def time_axis(theme: Theme, narrow: bool, start: float, end: float, **more: Any) -> dict[str, Any]:
+    """UTC from ``start`` to ``end`` (unix s); a narrow page loses ticks, not points."""
+    span_s = end - start
+    form = "%H:%M:%S" if span_s < 900 else "%H:%M" if span_s < 129_600 else "%d %b %H:%M"
+    ticks = (3 if span_s < 900 or span_s >= 129_600 else 4) if narrow else 7
+    span = [start * 1000, end * 1000]
+    return axis(theme, type="date", tickformat=form, nticks=ticks, showgrid=False, range=span, **more)
 
 
 def layout(theme: Theme, **more: Any) -> dict[str, Any]:
