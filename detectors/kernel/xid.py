@@ -37,7 +37,7 @@ class KernelXid:
     def step(self, state: KernelState, tick: Tick, fleet: Fleet) -> Judged:
         if not len(state.rows) and not tick.events:
             return Judged()
-        rows = unpacked(state)
+        rows = [row for row in unpacked(state) if row.hard or self._remembered(row, tick.at)]
         for event in sorted(tick.events, key=lambda e: (e.at, e.seq)):
             if event.namespace == "boot":
                 _boot(rows, event)
@@ -147,16 +147,20 @@ class KernelXid:
         row.severity = max(row.severity, int(self.catalogue.kinds[row.kind].severity))
 
     def _stands(self, row: Row, tick: Tick, fleet: Fleet) -> bool:
-        """A soft row is remembered as long as its repetition matters; a hard one until it was mended and settled."""
+        """A soft row stands while it is remembered; a hard one until it was mended, settled and answers."""
         if not row.hard:
-            xid = self.catalogue.xids.get(row.code)
-            again = xid is not None and xid.again is not None
-            return tick.at - row.last <= self.catalogue.limit("kernel_repeat_s" if again else "kernel_soft_s")
+            return self._remembered(row, tick.at)
         mended = max((t for t in (row.mended, row.back) if t == t), default=None)
         settle_s = self.catalogue.limit("kernel_settle_s")
         if mended is None or tick.at - max(mended, row.last) < settle_s:
             return True
         return not _answers(row, tick, fleet)
+
+    def _remembered(self, row: Row, at: float) -> bool:
+        """A soft row is kept as long as its repetition matters."""
+        xid = self.catalogue.xids.get(row.code)
+        again = xid is not None and xid.again is not None
+        return at - row.last <= self.catalogue.limit("kernel_repeat_s" if again else "kernel_soft_s")
 
 
 def _boot(rows: Iterable[Row], event: Event) -> None:
