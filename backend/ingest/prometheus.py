@@ -18,6 +18,8 @@ from detectors.model import Need
 #: A scrape shows only when it has ended, under the time when it began; so each read looks back over the longest scrape
 #: that Prometheus allows by default (scrape_timeout).
 LOOK_BACK_S = 10.0
+#: Nothing new for this long (the longest common scrape interval), and for twice the usual gap: scraping has stopped.
+STOPPED_S = 60.0
 
 
 class PrometheusSource:
@@ -33,6 +35,8 @@ class PrometheusSource:
         self._matchers = matchers.strip().strip(",")
         self._targets = Targets()
         self._handed: dict[tuple[str, ...], float] = {}
+        self._newest: float | None = None
+        self._gaps_s = (0.0, 0.0)
 
     @property
     def name(self) -> str:
@@ -42,17 +46,43 @@ class PrometheusSource:
         """Samples of ``needs`` in (start, end], unix s, and those from just before that were not there at the last
         read. Raises SourceError; each query is bounded by its time-out.
 
-        A server that says it could not reach all of its stores covers nothing: absence then means nothing either.
+        The batch covers time only up to the newest sample of all, ``up`` included: behind that, nobody may be scraping.
+        A server that reached only some of its stores covers nothing; one into which nobody scrapes any more is as dark
+        as one that does not answer.
         """
         answers = [self._ask(names, start, end) for names in self._names(needs)]
         scraped = [(one.labels, one.times, one.values) for answer in answers for one in answer.series]
+        start_of_cover = self._covered_to(start)
+        newest = max((float(times[-1]) for _, times, _ in scraped), default=None)
+        self._check_alive(newest, end)
         series, dropped = assemble(scraped, self._catalogue, self._targets)
         for answer in answers:
             dropped += Counter(answer.rejected)
-        partial = any(answer.partial for answer in answers)
-        if partial:
+        if any(answer.partial for answer in answers):
             dropped["answers of a server that reached only some of its stores"] += 1
-        return Batch(self._name, end if partial else start, end, self._fresh(series, start), dropped=dropped)
+            newest = None
+        covered = (end, end) if newest is None else (min(start_of_cover, newest), min(newest, end))
+        return Batch(self._name, *covered, self._fresh(series, start), dropped=dropped)
+
+    def _covered_to(self, start: float) -> float:
+        """Where the cover of the next read begins: where the last one ended, if that is just before."""
+        return start if self._newest is None else min(start, max(self._newest, start - LOOK_BACK_S))
+
+    def _check_alive(self, newest: float | None, end: float) -> None:
+        """Raises SourceError where the store holds nothing of ours, or nothing new."""
+        if newest is None and self._newest is None:
+            raise SourceError(
+                f"{self._name} answers, but holds none of the metrics we need, not even up. Check url and matchers."
+            )
+        if self._newest is not None and newest is not None and newest > self._newest:
+            self._gaps_s = (self._gaps_s[1], newest - self._newest)
+        self._newest = max(at for at in (newest, self._newest) if at is not None)
+        waited_s = end - self._newest
+        if waited_s > max(STOPPED_S, 2 * min(self._gaps_s)):  # the shorter of two, so that an outage teaches nothing
+            raise SourceError(
+                f"{self._name} answers, but has had no new sample for {waited_s:.0f} s, not even up. "
+                "Is whatever scrapes into it still running?"
+            )
 
     def _fresh(self, series: Sequence[Series], start: float) -> tuple[Series, ...]:
         """What was not handed on before. The first read begins at ``start``; later ones keep what only showed now."""

@@ -36,7 +36,7 @@ class Reader(PrometheusReader):
 
     def query_range_raw(self, selector: str, start: float, end: float) -> Answer:
         self.asked.append((selector, start, end))
-        answer = self.answers.pop(0) if self.answers else Answer(())
+        answer = self.answers.pop(0) if self.answers else Answer((up(end - 1),))
         if isinstance(answer, PromError):
             raise answer
         return answer
@@ -46,6 +46,10 @@ def raw(times: Iterable[float], **labels: str) -> RawSeries:
     said = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "UUID": "GPU-a", "gpu": "0", "Hostname": "gpu-0001", **labels}
     at = np.array(list(times))
     return RawSeries(said, at, np.full(at.shape, 50.0))
+
+
+def up(at: float) -> RawSeries:
+    return RawSeries({"__name__": "up", "instance": "localhost:9090"}, np.array([at]), np.array([1.0]))
 
 
 def source(*answers: Answer | PromError, matchers: str = "") -> tuple[PrometheusSource, Reader]:
@@ -83,7 +87,7 @@ def test_a_scrape_that_showed_late_is_found_and_nothing_comes_twice() -> None:
     read = [made.read(NEEDS, *span) for span in spans]
     assert [batch.series[0].times.tolist() for batch in read] == [[T + 5], [T + 14.9, T + 20], [T + 34.9]]
     assert read[2].series[1].times.tolist() == [T + 29, T + 34.9]
-    assert [(batch.start, batch.end) for batch in read] == spans
+    assert [(batch.start - T, batch.end - T) for batch in read] == [(0, 5), (5, 20), (20, 44)]
 
 
 def test_a_partial_answer_covers_nothing() -> None:
@@ -105,6 +109,44 @@ def test_a_span_that_is_none_is_refused() -> None:
     for start, end in ((T, T), (T + 1, T), (float("nan"), T)):
         with pytest.raises(SourceError):
             made.read(NEEDS, start, end)
+
+
+def test_a_store_into_which_nobody_scrapes_is_dark() -> None:
+    """The agent that remote-writes has died; the store behind it answers as ever, and nobody may be blamed."""
+    made, reader = source()
+    for n in range(4):
+        made.read(NEEDS, T + n * 15, T + n * 15 + 15)
+    reader.answers = [Answer(())] * 10
+    for n in (4, 5, 6):
+        batch = made.read(NEEDS, T + n * 15, T + n * 15 + 15)
+        assert batch.series == () and batch.start == batch.end
+    for n in (7, 8):
+        with pytest.raises(SourceError, match="no new sample for [0-9]+ s, not even up") as caught:
+            made.read(NEEDS, T + n * 15, T + n * 15 + 15)
+    assert not caught.value.permanent
+    assert made.read(NEEDS, T + 105, T + 150).end == T + 149
+
+
+@pytest.mark.parametrize("scrape_s", [15, 60, 120, 300])
+def test_a_slow_scrape_is_not_taken_for_a_dead_one(scrape_s: int) -> None:
+    made, reader = source()
+    start, dark = T, []
+    for end in np.arange(T + 15, T + 3000, 15):
+        due = [at for at in T + np.arange(1, 3000, scrape_s) if start - 10 < at <= end]
+        reader.answers = [Answer(tuple(up(at) for at in due)), Answer(())]
+        try:
+            made.read(NEEDS, start, end)
+            start = end
+        except SourceError:
+            dark.append(end - T)
+    assert not [at for at in dark if at > 2 * scrape_s]
+    assert not dark or scrape_s > 60
+
+
+def test_a_store_that_holds_nothing_of_ours_says_what_to_check() -> None:
+    made, _ = source(Answer(()), Answer(()))
+    with pytest.raises(SourceError, match="Check url and matchers"):
+        made.read(NEEDS, T, T + 15)
 
 
 # --- the real one ----------------------------------------------------------------------------------------------------
@@ -166,7 +208,18 @@ def turn(site: Site) -> bool:
     return len(site.ticks) > 0
 
 
+def answers(site: Site) -> bool:
+    """Whether there is anything to read yet: a Prometheus that has just started holds nothing."""
+    try:
+        return bool(site.read())
+    except SourceError as error:
+        assert "Check url and matchers" in str(error)
+        return False
+
+
 def healthy(site: Site, switches: Switches) -> None:
+    until(lambda: answers(site), 15)
+
     def all_sampled() -> bool:
         turn(site)
         slots = [site.slot(n, g) for n in switches.nodes for g in range(GPUS) if site.inventory.fleet.slots]

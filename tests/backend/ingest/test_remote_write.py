@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import cramjam
 import numpy as np
@@ -12,8 +17,11 @@ from hypothesis import strategies as st
 
 from backend.facts import Batch
 from backend.ingest.base import SourceError
+from backend.ingest.labels import Targets
 from backend.ingest.remote_write import decode, unpacked
 from detectors.catalogue import load
+from tests.services.exporter import GPUS, exporter, uuid
+from tests.services.prometheus import prometheus, until
 
 CATALOGUE = load()
 T = 1_770_000_000
@@ -157,3 +165,59 @@ def test_what_was_sent_is_what_is_read(samples: list[tuple[int, float]], host: s
     want = sorted((ms / 1000, v) for ms, v in samples)
     assert [tuple(pair) for pair in zip(batch.series[0].times, batch.series[0].values, strict=True)] == want
     assert batch.series[0].label.node == host
+
+
+# --- a real sender ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def sink(bodies: list[bytes]) -> Iterator[str]:
+    """Takes every push; its URL."""
+
+    class Takes(BaseHTTPRequestHandler):
+        def log_message(self, *words: object) -> None:
+            """Silent."""
+
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(204)
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Takes)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/api/v1/ingest/remote-write"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+@pytest.mark.services
+def test_what_a_real_prometheus_pushes_is_read_whole(tmp_path: Path) -> None:
+    bodies: list[bytes] = []
+    targets = Targets()
+    seen: dict[tuple[str, str], float] = {}
+    missing: set[str] = set()
+
+    def taken() -> bool:
+        while bodies:
+            for one in decode(bodies.pop(0), CATALOGUE, MAX * 20, targets).series:
+                seen[(one.metric, one.label.uuid or one.label.node)] = float(one.values[-1])
+                missing.update({one.label.uuid} if np.isnan(one.values[-1]) else ())
+        return True
+
+    with (
+        sink(bodies) as url,
+        exporter(2) as (port, switches),
+        prometheus(tmp_path, [f"127.0.0.1:{port}"], remote_write=url),
+    ):
+        want = {("temperature_c", uuid(n, g)) for n in switches.nodes for g in range(GPUS)}
+        want |= {("node_up", n) for n in switches.nodes} | {("xid_last", uuid("gpu-0001", 0))}
+        until(lambda: taken() and want <= set(seen), 20, lambda: f"missing {sorted(want - set(seen))[:5]}")
+        assert seen[("node_up", "gpu-0001")] == 1.0 and 50 < seen[("temperature_c", uuid("gpu-0002", 7))] < 65
+        switches.drop_gpu("gpu-0001", 3)  # Prometheus marks its series stale
+        until(lambda: taken() and uuid("gpu-0001", 3) in missing, 20)
+        assert missing == {uuid("gpu-0001", 3)}
