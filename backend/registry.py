@@ -67,7 +67,7 @@ def build(
     """Open and migrate the store and wire every part. ``backends`` replaces what the settings name, ``more_sources``
     adds to it (the simulator's scheduler).
 
-    Raises StoreError where the database cannot be used.
+    Raises StoreError where the database cannot be used, TableError where a threshold's name is unknown.
     """
     store = open_store(settings.store.url, settings.store.folder)
     migrate(store)
@@ -84,7 +84,8 @@ def build(
         cli = slurm_of(cluster)
         backend = (backends or {}).get(cluster.name) or backend_of(cluster, cli, clock)
         rules = rules_of(settings, tuple(notifiers), simulated)
-        watch = watch_of(cluster, rules, clock, store, catalogue, changes, backend, who)
+        own = catalogue.with_thresholds(cluster.thresholds)
+        watch = watch_of(cluster, rules, clock, store, own, changes, backend, who)
         watch.load()
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())

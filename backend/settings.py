@@ -73,6 +73,10 @@ class Cluster(Section):
     lateness_s: float | None = Field(
         None, ge=0, description="How long a tick waits for late samples; empty: one interval."
     )
+    thresholds: dict[str, float] = Field(
+        default_factory=dict,
+        description="Detector thresholds of this fleet by name; names, units and defaults stand in thresholds.toml.",
+    )
     backend: Literal["", "slurm", "dry_run", "simulated"] = Field(
         "", description="What carries orders out. Empty: slurm where it is configured, else nothing does."
     )

@@ -22,6 +22,7 @@ from backend.simulate.poster import Poster
 from backend.simulate.source import SimulatedSource
 from backend.store import people
 from backend.store.engine import StoreError, migrate, open_store
+from detectors.catalogue import TableError
 
 DEMO_PERSON = "demo"
 
@@ -39,7 +40,7 @@ def serve(arguments: argparse.Namespace) -> int:
         settings = settings_of(arguments.config, arguments.port)
         listener = listen(settings.server)
         parts = build(with_port(settings, listener), SystemClock(), role=arguments.role)
-    except (SettingsError, StoreError, OSError) as error:
+    except (SettingsError, StoreError, TableError, OSError) as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
     say_who_may_sign_in(parts)

@@ -41,6 +41,7 @@ folder = "{folder}"
 name = "main"
 interval_s = 1
 lateness_s = 1
+thresholds = {{ kernel_settle_s = 5 }}
 
   [[cluster.prometheus]]
   url = "{prometheus}"
