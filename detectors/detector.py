@@ -78,10 +78,17 @@ def state_from(like: State, arrays: Arrays) -> State:
     saved: dict[str, NDArray[Any]] = {}
     for name, fresh in arrays_of(like).items():
         array = arrays.get(name)
-        if array is None or array.dtype.kind != fresh.dtype.kind or array.ndim != fresh.ndim:
+        if array is None or not _fits(array, fresh):
             raise ValueError(f"saved state of {type(like).__name__} does not fit: {name}")
         saved[name] = array.copy() if fresh.dtype.kind == "U" else array.astype(fresh.dtype)
     return type(like)(**saved)
+
+
+def _fits(array: NDArray[Any], fresh: NDArray[Any]) -> bool:
+    """Same sort of values, same columns; only the number of rows may differ."""
+    if array.dtype.kind != fresh.dtype.kind or array.ndim != fresh.ndim or array.shape[:-1] != fresh.shape[:-1]:
+        return False
+    return fresh.dtype.kind != "V" or array.dtype == fresh.dtype
 
 
 def rows_from(old: Axis | None, new: Axis) -> NDArray[np.intp]:

@@ -1,0 +1,141 @@
+"""What agrees is joined, what follows from a cause folds under it, and the order of findings changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from detectors.catalogue import load
+from detectors.fuse import fuse, noisy_or
+from detectors.model import Entity, Evidence, Finding, Severity
+from tests.detectors.fleets import T0, entity, fleet_of
+
+CATALOGUE = load()
+FLEET = fleet_of(3, jobs={"48213": (0, 1)})
+GPU3, GPU5 = "gpu-0001/gpu3", "gpu-0001/gpu5"
+
+
+def finding(
+    name: str,
+    kind: str,
+    detector: str = "kernel/xid",
+    severity: Severity = Severity.CRITICAL,
+    score: float = 0.99,
+    since: float = T0,
+) -> Finding:
+    who = entity(FLEET, name)
+    return Finding(detector, kind, who, severity, score, since, f"{who} {kind}.", (Evidence("x", "1"),))
+
+
+LOSS = finding(GPU3, "gpu_bus_loss")
+SILENT = finding(GPU3, "gpu_bus_loss", "telemetry/silence", Severity.HIGH, 0.6, T0 + 30)
+DARK = finding("gpu-0001", "telemetry_dark", "telemetry/silence", Severity.WARNING, 0.7, T0 + 600)
+APP = finding(GPU5, "gpu_memory_fault_app", severity=Severity.INFO, score=0.5, since=T0 + 2)
+LINK = finding(GPU5, "nvlink_error", since=T0 + 1)
+HOT = finding(GPU3, "thermal_throttle", "telemetry/peers", Severity.HIGH, 0.85)
+
+
+def test_code_and_silence_agree_and_are_one_hypothesis() -> None:
+    (suspicion,) = fuse([SILENT, LOSS], FLEET, CATALOGUE)
+    (cause,) = suspicion.hypotheses
+    assert cause.authority == "code" and cause.keys == {LOSS.key, SILENT.key}
+    assert cause.score == pytest.approx(noisy_or((0.99, 0.6)), abs=1e-4)
+    assert cause.reason == LOSS.reason
+    assert (suspicion.node, suspicion.job, suspicion.since) == ("gpu-0001", "48213", T0)
+
+
+def test_one_detector_alone_is_told_but_not_acted_on_where_its_kind_needs_a_vote() -> None:
+    (suspicion,) = fuse([SILENT], FLEET, CATALOGUE)
+    assert suspicion.cause.authority == "rule" and suspicion.cause.score == 0.6
+    (hot,) = fuse([HOT], FLEET, CATALOGUE)
+    assert hot.cause.authority == "state"
+
+
+def test_two_families_that_agree_are_a_vote() -> None:
+    other = finding(GPU3, "gpu_bus_loss", "joblog/hang", Severity.HIGH, 0.5)
+    (suspicion,) = fuse([SILENT, other], FLEET, CATALOGUE)
+    assert suspicion.cause.authority == "vote" and suspicion.cause.score == pytest.approx(0.8)
+
+
+def test_two_detectors_of_one_family_are_no_vote() -> None:
+    other = finding(GPU3, "gpu_bus_loss", "telemetry/other", Severity.HIGH, 0.5)
+    (suspicion,) = fuse([SILENT, other], FLEET, CATALOGUE)
+    assert suspicion.cause.authority == "rule" and suspicion.cause.score == 0.6
+
+
+def test_a_lost_gpu_explains_what_came_with_it_on_its_node() -> None:
+    (suspicion,) = fuse([DARK, APP, LINK, HOT, SILENT, LOSS], FLEET, CATALOGUE)
+    assert suspicion.cause.kind == "gpu_bus_loss"
+    assert len(suspicion.findings) == 6
+    assert suspicion.severity is Severity.CRITICAL
+    for rival in suspicion.hypotheses[1:]:
+        assert rival.score < 0.05, "explained away"
+    assert all(h.severity > Severity.INFO for h in suspicion.hypotheses), "records are no rivals"
+
+
+def test_what_stood_long_before_is_not_explained() -> None:
+    early = finding(GPU5, "nvlink_error", since=T0 - 3600)
+    suspicions = fuse([LOSS, early], FLEET, CATALOGUE)
+    assert [s.cause.kind for s in suspicions] == ["nvlink_error", "gpu_bus_loss"]
+
+
+def test_a_code_on_one_gpu_does_not_explain_a_code_on_another() -> None:
+    other = finding(GPU5, "gpu_ecc_uncorrectable")
+    assert len(fuse([LOSS, other], FLEET, CATALOGUE)) == 2
+
+
+def test_other_nodes_are_never_explained_here() -> None:
+    other = finding("gpu-0002/gpu1", "gpu_memory_fault_app", severity=Severity.INFO, score=0.5)
+    suspicions = fuse([LOSS, other], FLEET, CATALOGUE)
+    assert [s.opens for s in suspicions] == [True, False]
+
+
+def test_a_record_opens_nothing() -> None:
+    (suspicion,) = fuse([APP], FLEET, CATALOGUE)
+    assert not suspicion.opens and suspicion.severity is Severity.INFO
+
+
+def test_a_code_that_only_warns_does_not_lead_over_a_loud_state() -> None:
+    repair = finding(GPU3, "gpu_ecc_row_remap", severity=Severity.WARNING, score=0.8, since=T0 - 60)
+    (suspicion,) = fuse([repair, HOT], FLEET, CATALOGUE)
+    assert [h.kind for h in suspicion.hypotheses] == ["thermal_throttle", "gpu_ecc_row_remap"]
+    assert suspicion.severity is Severity.HIGH
+
+
+def test_most_gpus_of_a_node_hot_together_is_the_node() -> None:
+    hot = [finding(f"gpu-0001/gpu{i}", "thermal_throttle", "telemetry/peers", Severity.HIGH, 0.85) for i in range(6)]
+    (suspicion,) = fuse(hot, FLEET, CATALOGUE)
+    assert suspicion.cause.entity == entity(FLEET, "gpu-0001")
+    assert suspicion.cause.reason.startswith("6 of 8 GPUs of gpu-0001 show it together: ")
+    assert len(suspicion.findings) == 6
+    assert len(fuse(hot[:3], FLEET, CATALOGUE)) == 3
+
+
+def test_a_line_without_a_device_is_about_the_gpu_that_fell_silent() -> None:
+    vague = finding("gpu-0001", "gpu_bus_loss")
+    (suspicion,) = fuse([vague, SILENT], FLEET, CATALOGUE)
+    assert suspicion.cause.entity == entity(FLEET, GPU3) and suspicion.cause.authority == "code"
+    two = finding(GPU5, "gpu_bus_loss", "telemetry/silence", Severity.HIGH, 0.6)
+    assert any(s.cause.entity.kind == "node" for s in fuse([vague, SILENT, two], FLEET, CATALOGUE))
+
+
+def test_things_without_a_node_stand_by_themselves() -> None:
+    job = Finding("joblog/hang", "job_hang", Entity("main", "job", "48213"), Severity.HIGH, 0.6, T0, "Stands still.")
+    suspicions = fuse([job, LOSS], FLEET, CATALOGUE)
+    assert {(s.node, s.job) for s in suspicions} == {("", "48213"), ("gpu-0001", "48213")}
+
+
+def test_the_order_of_findings_has_no_effect_and_none_is_lost_or_doubled() -> None:
+    findings = [LOSS, SILENT, DARK, APP, LINK, HOT, finding("gpu-0003/gpu1", "gsp_timeout")]
+    first = fuse(findings, FLEET, CATALOGUE)
+    dice = random.Random(1)
+    for _ in range(20):
+        assert fuse(dice.sample(findings, len(findings)), FLEET, CATALOGUE) == first
+    told = list(itertools.chain.from_iterable(s.findings for s in first))
+    assert sorted(f.key for f in told) == sorted(f.key for f in findings)
+
+
+def test_nothing_found_is_nothing_suspected() -> None:
+    assert fuse([], FLEET, CATALOGUE) == ()
