@@ -122,22 +122,24 @@ def _claim(entity: Entity, kind: FaultKind, group: Sequence[Finding], catalogue:
         entity=entity,
         score=round(noisy_or(families.values()), 4),
         reason=best.reason,
-        authority=_authority(kind, frozenset(families), catalogue),
+        authority=_authority(kind, ordered, catalogue),
         severity=max(f.severity for f in ordered),
         keys=frozenset(f.key for f in ordered),
     )
     return _Claim(hypothesis, tuple(ordered))
 
 
-def _authority(kind: FaultKind, families: frozenset[str], catalogue: Catalogue) -> str:
-    """Code where the kernel said it, vote where two families agree. One family alone has the best word its kind
-    allows below a vote; a kind that is only believed by code or vote leaves it a rule: told, not acted on."""
-    if "kernel" in families:
-        return "code"
-    if len(families) > 1:
-        return "vote"
+def _authority(kind: FaultKind, group: Sequence[Finding], catalogue: Catalogue) -> str:
+    """Code where the kernel said it as loud as its kind is, or loud enough to act on; vote where two families agree.
+    One family alone has the best word its kind allows below a vote. What is left (a code that only warns of a kind
+    that is a fault, one detector of a kind that is only believed by code or vote) is a rule: told, not acted on."""
     known = catalogue.kinds.get(kind)
-    allowed = known.authorities if known is not None else ()
+    coded = max((f.severity for f in group if f.family == "kernel"), default=None)
+    if coded is not None and coded >= min(Severity.HIGH, known.severity if known is not None else Severity.HIGH):
+        return "code"
+    if len({f.family for f in group}) > 1:
+        return "vote"
+    allowed = known.authorities if known is not None and coded is None else ()
     return next((word for word in AUTHORITIES[2:] if word in allowed), "rule")
 
 

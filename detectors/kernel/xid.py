@@ -50,7 +50,8 @@ class KernelXid:
         rows = ordered(row for row in rows if self._stands(row, tick, fleet))
         state.rows = packed(rows)
         soft_s = self.catalogue.limit("kernel_soft_s")
-        told = [row for row in rows if row.hard or tick.at - row.last <= soft_s]
+        # Told from what was saved, so that a restart cannot change a word.
+        told = [row for row in unpacked(state) if row.hard or tick.at - row.last <= soft_s]
         return Judged(findings_of(told, fleet, self.catalogue, self.name))
 
     def move(self, state: KernelState, old: Fleet, new: Fleet) -> KernelState:

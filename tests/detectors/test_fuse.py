@@ -97,6 +97,21 @@ def test_a_record_opens_nothing() -> None:
     assert not suspicion.opens and suspicion.severity is Severity.INFO
 
 
+@pytest.mark.parametrize(
+    ("kind", "severity", "authority"),
+    [
+        ("gpu_hardware_other", Severity.WARNING, "rule"),
+        ("gpu_hardware_other", Severity.HIGH, "code"),
+        ("gpu_ecc_row_remap", Severity.WARNING, "code"),
+        ("gpu_ecc_uncorrectable", Severity.HIGH, "code"),
+        ("nvlink_error", Severity.WARNING, "rule"),
+    ],
+)
+def test_a_code_quieter_than_its_kind_is_told_and_not_acted_on(kind: str, severity: Severity, authority: str) -> None:
+    (suspicion,) = fuse([finding(GPU3, kind, severity=severity)], FLEET, CATALOGUE)
+    assert suspicion.cause.authority == authority
+
+
 def test_a_code_that_only_warns_does_not_lead_over_a_loud_state() -> None:
     repair = finding(GPU3, "gpu_ecc_row_remap", severity=Severity.WARNING, score=0.8, since=T0 - 60)
     (suspicion,) = fuse([repair, HOT], FLEET, CATALOGUE)

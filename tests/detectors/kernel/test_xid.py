@@ -80,6 +80,12 @@ def test_a_code_that_no_table_knows_is_shown(told: Told) -> None:
     assert "Xid 998" in found.reason
 
 
+def test_a_line_too_long_to_keep_is_cut_and_reads_the_same_at_every_tick(told: Told) -> None:
+    event = replace(xid(FLEET, GPU3, T0, 79), text="x" * 4096)
+    first, second = told.hear(event), told.step(Tick(T0 + 1))
+    assert first == second and len(first[0].evidence[0].value) == 400
+
+
 # --- what outranks what ---------------------------------------------------------------------------------------------
 
 
