@@ -122,8 +122,20 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
     if parts.role == "observe":
         found.append(Loop(name, "loop", "inventory", 5.0, lambda: reread(watch), stop.wait))
     for source, every_s in parts.sources.get(name, ()):
-        found.append(Loop(name, "source", source.name, every_s, Pull(watch, source, every_s), stop.wait))
+        pause = on_the_beat(parts.clock, stop)
+        found.append(Loop(name, "source", source.name, every_s, Pull(watch, source, every_s), pause))
     return found
+
+
+def on_the_beat(clock: Clock, stop: threading.Event) -> Callable[[float], object]:
+    """Wait until the next multiple of the interval: reads neither drift nor fall behind the ticks, which stand on
+    multiples too and close one lateness after."""
+
+    def pause(every_s: float) -> None:
+        now = unix(clock.now())
+        stop.wait(every_s - now % every_s)
+
+    return pause
 
 
 def reread(watch: Watch) -> bool:

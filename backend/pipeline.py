@@ -6,6 +6,7 @@ event cursor in one transaction. What is then done about an incident stands in `
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ from detectors.model import BoolArray, Entity, Event, Finding, Fleet, Judged, Ti
 EVENTS_A_TICK = 500
 #: An event this much older than its arrival opens nothing by itself: old kernel lines get replayed (contracts.md).
 LATE_S = 3600.0
+#: How often the pulse of a source is written, in seconds.
+HEARD_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,27 @@ def accept(watch: Watch, batch: Batch) -> Accepted:
             watch.inventory.absorb(session, batch, now)
             rows = [event_row(watch, raw, batch.source) for raw in batch.events]
             taken, duplicates = events.append_events(session, watch.cluster, rows)
+            hear(session, watch, batch)
         watch.ring.accept(batch, watch.inventory.slot, unix(now))
     if taken:
         watch.reached("line committed")
         watch.wake.set()
     samples = sum(len(series.times) for series in batch.series)
     return Accepted(taken, duplicates, len(batch.nodes) + len(batch.attempts), samples, batch.dropped)
+
+
+def hear(session: Session, watch: Watch, batch: Batch) -> None:
+    """Every source that brings something has a pulse, pushed ones too; written now and then, not with each body."""
+    now = watch.clock.now()
+    counts = watch.brought.setdefault(batch.source, Counter())
+    counts["events"] += len(batch.events)
+    counts["records"] += len(batch.nodes) + len(batch.attempts)
+    counts["samples"] += sum(len(series.times) for series in batch.series)
+    counts["dropped"] += sum(batch.dropped.values())
+    last = watch.heard.get(batch.source)
+    if last is None or (now - last).total_seconds() >= HEARD_EVERY_S:
+        watch.heard[batch.source] = now
+        system.beat_ok(session, watch.cluster, "push", batch.source, now, 0.0, counts)
 
 
 def event_row(watch: Watch, raw: RawEvent, source: str) -> EventRow:

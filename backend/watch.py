@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -83,6 +84,9 @@ class Watch:
     dark: tuple[str, ...] = ()
     broken: frozenset[str] = frozenset()
     stale: bool = True
+    # --- what the ingest routes remember: rows by source since the start, and when each pulse was last written
+    brought: dict[str, Counter[str]] = field(default_factory=dict)
+    heard: dict[str, datetime] = field(default_factory=dict)
 
     def load(self) -> None:
         """Take up where the last commit left off: inventory, event cursor, open levels, detector states."""
