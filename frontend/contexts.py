@@ -286,7 +286,6 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Incident:
     frame: Frame  #: rail, bar, foot
-    id: int  #: number
     answer: str  #: what broke and what helps
     severity: Chip  #: how loud
     facts: tuple[tuple[str, str], ...]  #: label and value: Open, Owner, Dark

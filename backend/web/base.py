@@ -139,9 +139,15 @@ def set_session(response: Response, found: Visit, cookie: str) -> None:
 
 
 def frame(
-    session: Session, found: Visit, title: str, crumb: tuple[Link, ...], json_href: str = "", told: Told | None = None
+    session: Session,
+    found: Visit,
+    title: str,
+    crumb: tuple[Link, ...],
+    json_href: str = "",
+    told: Told | None = None,
+    path: str = "",
 ) -> Frame:
-    """Rail, bar and foot of any page."""
+    """Rail, bar and foot of any page. ``path``: its own address, where a form's answer stands at another."""
     beside = rail(session, found.watch.cluster, found.now)
     row, mode = beside.pulses.cluster, found.watch.rules.mode
     others = [name for name in found.parts.watches if name != found.watch.cluster]
@@ -149,7 +155,7 @@ def frame(
     return Frame(
         title=title,
         crumb=crumb,
-        path=found.path if found.request.method == "GET" else found.request.url.path.rpartition("/")[0],
+        path=path or found.path,
         places=places(found, beside, crumb[0].text),
         as_of=found.now,
         cluster=Link(found.watch.cluster, found.link("/")),

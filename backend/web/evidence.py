@@ -13,7 +13,7 @@ from backend.web import shown
 from backend.web.base import Visit
 from frontend.contexts import EvidenceRow, Figure, Told, Twin
 from frontend.figures.lanes import Event, Lane, Level, Story
-from frontend.words import age, bare, capital, clock, device, kind_words, moment, shorten
+from frontend.words import age, bare, capital, clock, count, device, kind_words, moment, shorten
 
 #: Lanes drawn at most: loudest findings first; the rest stands in the table.
 MOST_LANES = 8
@@ -144,8 +144,8 @@ def caption(story: IncidentStory) -> str:
 
 
 def label(story: IncidentStory) -> str:
-    events, levels = len(story.events), len(story.findings)
-    return f"Evidence on one time axis: {events} events and {levels} findings; the table below lists them in order."
+    events, levels = count(len(story.events), "event"), count(len(story.findings), "finding")
+    return f"Evidence on one time axis: {events} and {levels}; the table below lists them in order."
 
 
 def rows(story: IncidentStory) -> tuple[EvidenceRow, ...]:

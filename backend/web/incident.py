@@ -82,8 +82,7 @@ def context(session: Session, seen: Visit, story: IncidentStory, told: Told | No
     live = row.state != "resolved"
     crumb = (Link("Incidents", seen.link("/incidents")), Link(str(row.id), ""))
     return Incident(
-        frame=frame(session, seen, f"Incident {row.id}", crumb, seen.link(f"/api/v1{here.partition('?')[0]}"), told),
-        id=row.id or 0,
+        frame=frame(session, seen, f"Incident {row.id}", crumb, seen.link(f"/api/v1/incidents/{row.id}"), told, here),
         answer=sentences.incident_answer(row.headline, outcome(story)),
         severity=chips.SEVERITY[row.severity],
         facts=facts(story, seen),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,30 +12,32 @@ from fastapi.testclient import TestClient
 from backend.auth import COOKIE, sign_in_as
 from backend.clock import ManualClock
 from backend.registry import Parts
-from tests.backend.web import site
+from tests.backend.web import site, tales
 
 Reader = Callable[[str], TestClient]
 
 
-@pytest.fixture(scope="module")
-def module_clock() -> ManualClock:
-    from tests.conftest import NOW
-
-    return ManualClock(NOW)
+@pytest.fixture
+def folder(tmp_path: Path, migrated_sqlite: Path) -> Path:
+    """A data folder with an empty, migrated database."""
+    made = tmp_path / "store"
+    made.mkdir(mode=0o700)
+    shutil.copy(migrated_sqlite, made / "watchkeeper.db")
+    return made
 
 
 @pytest.fixture
-def parts(tmp_path: Path, clock: ManualClock) -> Iterator[Parts]:
-    made = site.parts_of(tmp_path / "store", clock)
-    site.fill(made)
+def parts(folder: Path, clock: ManualClock) -> Iterator[Parts]:
+    made = site.parts_of(folder, clock)
+    tales.fill(made)
     yield made
     made.store.close()
 
 
 @pytest.fixture
-def bare(tmp_path: Path, clock: ManualClock) -> Iterator[Parts]:
+def bare(folder: Path, clock: ManualClock) -> Iterator[Parts]:
     """Parts that have never heard of a node."""
-    made = site.parts_of(tmp_path / "store", clock)
+    made = site.parts_of(folder, clock)
     yield made
     made.store.close()
 

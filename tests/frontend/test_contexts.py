@@ -1,0 +1,45 @@
+"""Contexts and templates agree: what a template uses its page has, and every field says what it is for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from jinja2 import meta
+
+from frontend import contexts
+from frontend.render import TEMPLATES, environment
+
+#: The environment's own, and the macros that each template imports as ``p``.
+GLOBALS = {"static", "p"}
+
+
+def used(name: str) -> set[str]:
+    """Names that a template and its parents take from the context."""
+    pages = environment()
+    assert pages.loader is not None
+    source = pages.loader.get_source(pages, name)[0]
+    tree = pages.parse(source)
+    found = meta.find_undeclared_variables(tree) - GLOBALS
+    for parent in meta.find_referenced_templates(tree):
+        if parent == "base.html":
+            found |= used(parent)
+    return found
+
+
+@pytest.mark.parametrize(("page", "template"), TEMPLATES.items(), ids=lambda x: getattr(x, "__name__", ""))
+def test_a_template_uses_exactly_the_fields_of_its_context(page: type, template: str) -> None:
+    assert used(template) == {field.name for field in fields(page)}
+
+
+def test_every_page_context_has_a_template() -> None:
+    pages = {c for c in vars(contexts).values() if isinstance(c, type) and "frame" in getattr(c, "__annotations__", {})}
+    assert pages == set(TEMPLATES)
+
+
+def test_every_field_says_what_it_is_for() -> None:
+    source = Path(contexts.__file__).read_text("utf-8")
+    bare = [line for line in source.splitlines() if re.match(r"    \w+: ", line) and "#: " not in line]
+    assert not bare
