@@ -198,6 +198,6 @@ class Pull:
             self._watch.darken(self._source.name, True)
             raise
         self._watch.darken(self._source.name, False)
-        pipeline.accept(self._watch, batch)
+        pipeline.accept(self._watch, batch, pushed=False)
         self._read_to = end
         return False

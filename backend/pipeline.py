@@ -43,15 +43,19 @@ class Accepted:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
-def accept(watch: Watch, batch: Batch) -> Accepted:
-    """Take one batch in: identity resolved, events and records committed, samples in the ring, the loop woken."""
+def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
+    """Take one batch in: identity resolved, events and records committed, samples in the ring, the loop woken.
+
+    pushed False: a loop of ours read it, and beats for it.
+    """
     now = watch.clock.now()
     with watch.lock:
         with watch.store.write() as session:
             watch.inventory.absorb(session, batch, now)
             rows = [event_row(watch, raw, batch.source) for raw in batch.events]
             taken, duplicates = events.append_events(session, watch.cluster, rows)
-            hear(session, watch, batch)
+            if pushed:
+                hear(session, watch, batch)
         watch.ring.accept(batch, watch.inventory.slot, unix(now))
     if taken:
         watch.reached("line committed")
@@ -61,7 +65,10 @@ def accept(watch: Watch, batch: Batch) -> Accepted:
 
 
 def hear(session: Session, watch: Watch, batch: Batch) -> None:
-    """Every source that brings something has a pulse, pushed ones too; written now and then, not with each body."""
+    """Every source that brings something has a pulse, pushed ones too; written now and then, not with each body.
+
+    Pushed telemetry is expected every interval. Lines and jobs come when there are any: no pulse is no silence.
+    """
     now = watch.clock.now()
     counts = watch.brought.setdefault(batch.source, Counter())
     counts["events"] += len(batch.events)
@@ -71,7 +78,8 @@ def hear(session: Session, watch: Watch, batch: Batch) -> None:
     last = watch.heard.get(batch.source)
     if last is None or (now - last).total_seconds() >= HEARD_EVERY_S:
         watch.heard[batch.source] = now
-        system.beat_ok(session, watch.cluster, "push", batch.source, now, 0.0, counts)
+        every_s = watch.ring.interval_s if batch.series else 0.0
+        system.beat_ok(session, watch.cluster, "source", batch.source, now, 0.0, counts, every_s=every_s)
 
 
 def event_row(watch: Watch, raw: RawEvent, source: str) -> EventRow:
