@@ -119,8 +119,7 @@ class Silence:
         state.alone[present | ~axis.live] = 0
         state.neighbours = np.where(gone | present, speaking - present, state.neighbours).astype(np.int32)
         state.lost = (state.lost | (state.alone >= ticks)) & (state.missing > 0)
-        silent = _per_node(expected & ~gone, axis, fleet) == 0
-        state.dark = expected & np.where(gone, silent, state.dark & ~present) & (state.missing >= ticks)
+        state.dark = expected & (_per_node(expected & (state.missing < ticks), axis, fleet) == 0)
         state.asked_at[gone | present] = tick.at
         up = column(tick, UP, len(state.up))
         state.up = np.where(asked(tick, UP, len(state.up)), up, state.up)

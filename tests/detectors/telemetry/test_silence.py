@@ -89,8 +89,9 @@ def test_a_dark_node_says_whether_its_exporter_answers(told: Told, up: float, sa
 
 def test_a_lost_gpu_stays_lost_while_its_node_is_dark(told: Told) -> None:
     told.look([GPU3]), told.look([GPU3])
-    told.look(["gpu-0001"])
+    assert [f.kind for f in told.look(["gpu-0001"]).findings] == ["gpu_bus_loss"], "all of them must last"
     found = {f.kind: f for f in told.look(["gpu-0001"]).findings}
+    assert found["telemetry_dark"].reason.startswith("gpu-0001 sends no GPU data; 8 GPUs are blind.")
     assert set(found) == {"gpu_bus_loss", "telemetry_dark"}
     assert found["gpu_bus_loss"].since == T0 + 30
     assert {f.kind for f in told.look([GPU3]).findings} == {"gpu_bus_loss"}
