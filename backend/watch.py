@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from backend.decide.guards import Limits
 from backend.facts import Mode
 from backend.incidents.record import Held, held_of
 from backend.inventory import Inventory
+from backend.model.events import DetectorState
 from backend.ring import Ring
 from backend.store import findings as finding_rows
 from backend.store import system
@@ -27,6 +29,8 @@ from backend.store.engine import Store
 from detectors.catalogue import Catalogue
 from detectors.detector import Arrays, Detector, arrays_of, state_from
 from detectors.model import Axis, Fleet, Severity
+
+log = logging.getLogger("watchkeeper.watch")
 
 #: Name of the cursor over the event log, and of the saved-state row that holds the ids behind the slots.
 EVENTS = "events"
@@ -111,9 +115,17 @@ class Watch:
             fresh = detector.start(fleet)
             row = rows.get(detector.name)
             if row is not None and before is not None:
-                saved = state_from(detector.start(before), unpack(row.arrays))
-                fresh = detector.move(saved, before, fleet)
+                fresh = self._saved(detector, row, before, fleet) or fresh
             self.states[detector.name] = fresh
+
+    def _saved(self, detector: Detector[Any], row: DetectorState, before: Fleet, fleet: Fleet) -> Any:
+        """The saved state on the fleet of now; None where it has the layout of another release: it starts afresh."""
+        try:
+            saved = state_from(detector.start(before), unpack(row.arrays))
+        except (ValueError, KeyError):
+            log.warning("%s: the saved state of %s does not fit this release", self.cluster, detector.name)
+            return None
+        return detector.move(saved, before, fleet)
 
     def follow_fleet(self) -> Fleet:
         """The fleet of now; detector states move along when rows came or went."""

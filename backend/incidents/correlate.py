@@ -16,10 +16,11 @@ NODE_S = 300.0
 MANY_DARK = 3
 #: Names written out in the sentence of such an event.
 NAMED = 8
-#: Hardware codes that no other node can cause: they are never victims of another node.
-HARD_KINDS = frozenset({"gpu_bus_loss", "gpu_ecc_uncorrectable", "gsp_timeout"})
-#: States with a cause of their own: heat and power do not travel along a job.
-OWN_KINDS = frozenset({"thermal_throttle", "power_brake"})
+#: What a fault elsewhere brings about on the other nodes of its job: they wait, slow down, or are torn down. All else
+#: is a fault of the node that shows it, whoever runs there: codes, heat, power, and exporters do not travel along a job.
+FOLLOWING = frozenset({"gpu_memory_fault_app", "job_hang", "job_slow", "job_failed", "silent_slow_gpu", "loss_spike"})
+#: Follows only below critical: a link complains when the peer behind it goes, a fatal error is its own.
+FOLLOWING_QUIETLY = frozenset({"nvlink_error", "ib_port_degraded"})
 #: The only records that follow a fault elsewhere: what the rest of a job reports when it is torn down.
 FOLLOWING_RECORDS = frozenset({"gpu_memory_fault_app"})
 LIVE = frozenset({"open", "acknowledged", "mitigated"})
@@ -140,7 +141,7 @@ def _along_job(lead: Hypothesis, cause: _Cause, *, opens: bool) -> Relation | No
     if not opens:
         return "victim" if lead.kind in FOLLOWING_RECORDS else None
     alone = _stands_alone(lead)
-    sure = alone or lead.authority in ("code", "vote")
+    sure = (alone and lead.severity >= Severity.HIGH) or lead.authority in ("code", "vote")
     if sure and cause.ends_at is None and not cause.own and _strength(lead) < cause.strength:
         return "cause"
     return None if alone else "victim"
@@ -165,8 +166,8 @@ def _on_node(suspicion: Suspicion, cause: _Cause, node_s: float) -> bool:
 
 def _stands_alone(lead: Hypothesis) -> bool:
     """A fault that another node of the job cannot have caused."""
-    coded = lead.kind in HARD_KINDS and lead.authority == "code"
-    return (coded or lead.kind in OWN_KINDS) and lead.severity > Severity.INFO
+    quiet = lead.kind in FOLLOWING_QUIETLY and lead.severity < Severity.CRITICAL
+    return lead.severity > Severity.INFO and lead.kind not in FOLLOWING and not quiet
 
 
 def _strength(lead: Hypothesis) -> tuple[bool, int, int]:

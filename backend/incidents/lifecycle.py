@@ -15,7 +15,7 @@ from backend.incidents.record import Ledger, is_blind
 from backend.model.events import Finding as FindingRow
 from backend.model.incidents import Incident
 from backend.store import incidents as store
-from detectors.fuse import Suspicion
+from detectors.fuse import AUTHORITIES, Suspicion
 from detectors.model import BoolArray, Entity, Fleet, Severity
 
 
@@ -143,8 +143,10 @@ def _rank_again(incident: Incident, suspicion: Suspicion) -> None:
     incident.job = incident.job or suspicion.job
 
 
-def _rank(hypothesis: Mapping[str, object]) -> tuple[bool, float]:
-    return hypothesis["authority"] == "code", float(str(hypothesis["score"]))
+def _rank(hypothesis: Mapping[str, object]) -> tuple[int, float]:
+    authority = str(hypothesis["authority"])
+    place = AUTHORITIES.index(authority) if authority in AUTHORITIES else len(AUTHORITIES)
+    return -place, float(str(hypothesis["score"]))
 
 
 def _hypotheses(suspicion: Suspicion) -> list[dict[str, object]]:

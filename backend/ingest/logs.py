@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from backend.facts import Batch, RawEvent
 from backend.ingest.rows import Host, Moment, Name, Rejects, Row, Rows, clean, numbered, read
-from detectors.kernel.lines import KernelCode
+from detectors.kernel.lines import KernelCode, joined
 
+#: Sources whose lines come from a job and not from a machine.
+JOB_SOURCES = frozenset({"job", "stdout", "stderr", "training"})
 #: Longest line that is looked at, in characters; kernel records and stack traces are far shorter.
 MAX_LINE = 65_536
 #: A clock that runs ahead by more than this is wrong, and would hold the future's ticks.
@@ -56,26 +58,40 @@ def logs_batch(
     tails: JobTails | None = None,
     max_line: int = MAX_LINE,
 ) -> Batch:
-    """Events of the lines that ``parse`` knows. Others are counted in ``tails`` and, where they name a job, kept.
+    """Events of the kernel lines that ``parse`` knows. Other lines are counted in ``tails`` and, where they name a
+    job, kept: what a job prints is never the kernel's word, also where it prints the kernel's log.
 
     A batch of lines covers no span: what was not sent may still come.
     """
     dropped: Counter[str] = Counter()
     dropped["rows that could not be read"] = rows.rejected
     dropped["rows with bytes that are no UTF-8"] = rows.replaced
-    events: list[RawEvent] = []
-    for row in rows.rows:
-        line = row.line
-        if len(line) > max_line:
-            dropped["lines cut to the longest that is looked at"] += 1
-            line = line[:max_line]
-        line = clean(line.rstrip("\r\n"))
-        code = parse(line)
-        if code is not None:
-            events.append(event_of(row, line, code))
+    dropped["lines cut to the longest that is looked at"] = sum(len(row.line) > max_line for row in rows.rows)
+    by_kernel: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    found: dict[int, RawEvent] = {}
+    for place, row in enumerate(rows.rows):
+        line = clean(row.line[:max_line].rstrip("\r\n"))
+        if row.source not in JOB_SOURCES:
+            by_kernel.setdefault((row.host, row.source), []).append((place, line.replace("\n", " ")))
         elif tails is not None:
             tails.add(row.job, line)
-    return Batch("logs", now, now, events=tuple(events), dropped=+dropped)
+    for said in by_kernel.values():
+        for place, line in whole_lines(said):
+            code = parse(line)
+            if code is not None:
+                found[place] = event_of(rows.rows[place], line, code)
+            elif tails is not None:
+                tails.add(rows.rows[place].job, line)
+    in_order = tuple(found[place] for place in sorted(found))
+    return Batch("logs", now, now, events=in_order, dropped=+dropped)
+
+
+def whole_lines(said: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines of one host in order, those that the driver prints in parts made one again, at the place of the first."""
+    place = 0
+    for line in joined(line for _, line in said):
+        yield said[place][0], line
+        place += line.count("\n") + 1
 
 
 def event_of(row: LogRow, line: str, code: KernelCode) -> RawEvent:

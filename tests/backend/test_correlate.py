@@ -293,9 +293,25 @@ def test_a_node_that_was_dark_before_keeps_its_incident(book: Book) -> None:
     assert sorted(i.entity_kind for i in book.incidents.values()) == ["cluster", "node"]
 
 
-def test_a_dark_node_of_a_job_that_just_failed_is_its_victim(book: Book) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        dark("b", NOW + MIN, "48213"),
+        suspect("b", "nvlink_error", since=NOW + MIN),
+        suspect("b", "driver_mismatch", severity=Severity.HIGH, since=NOW + MIN, gpu=None),
+        suspect("b", "gpu_bus_loss", "rule", Severity.HIGH, NOW + MIN),
+    ],
+    ids=lambda s: s.cause.kind,
+)
+def test_a_fault_of_another_node_of_the_job_is_its_own_and_may_be_acted_on(book: Book, other: Suspicion) -> None:
+    book.take(suspect("a", "gpu_ecc_uncorrectable"))
+    book.take(other)
+    assert len(book.incidents) == 2
+
+
+def test_a_link_that_only_complains_follows_the_fault_of_its_job(book: Book) -> None:
     book.take(suspect("a"))
-    (fold,) = book.take(dark("b", NOW + MIN, "48213"))
+    (fold,) = book.take(suspect("b", "nvlink_error", severity=Severity.WARNING, since=NOW + MIN))
     assert (fold.incident, fold.victim) == (1, True)
 
 

@@ -203,3 +203,17 @@ def test_every_row_is_kept_or_named(rows: list[dict[str, Any]]) -> None:
     assert len(found.rows) + found.rejected == len(rows)
     assert {*found.places, *(r.row for r in found.rejects)} == set(range(len(rows)))
     assert batch(found).events[-1].code == "79"
+
+
+def test_what_a_job_prints_is_never_the_kernels_word() -> None:
+    assert batch(pushed(row(source="job", job="77"), row(source="stderr", job="77"))).events == ()
+
+
+def test_a_loss_that_the_driver_prints_over_several_lines_is_one_event_with_its_gpu() -> None:
+    parts = (
+        "NVRM: The NVIDIA GPU 0000:9b:00.0",
+        "NVRM: (PCI ID: 10de:2330) installed in this system has",
+        "NVRM: fallen off the bus and is not responding to commands.",
+    )
+    (event,) = batch(pushed(*(row(line=part) for part in parts))).events
+    assert event.pci == "0000:9b:00"
