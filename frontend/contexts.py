@@ -57,6 +57,7 @@ class Frame:
     csrf: str  #: token that each form carries; empty = no form may be sent
     theme: Theme  #: chosen by cookie; empty = as the system
     sign_in: str  #: address of the sign-in page that leads back here
+    feed: int  #: number of the newest change it may show; the live stream goes on after it
     json_href: str = ""  #: the same facts as JSON; empty = none
     told: Told | None = None  #: answer to the form that was just sent
 
@@ -77,6 +78,7 @@ class Figure:
     caption: str  #: one sentence below it
     twin: Twin  #: the accessible reading
     absent: Told | None = None  #: why there is nothing to draw
+    zoom: str = ""  #: page that shows one rack alone: where a click on the map leads
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,17 @@ class NoPage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request: who asks, about which cluster, when. ``cookie`` is to be set with the answer (the demo's)."""
+    """One request: who asks, about which cluster, when. ``cookie`` is to be set with the answer (the demo's).
+
+    ``feed`` is the newest change before anything was read: what comes later, the page hears from the live stream.
+    """
 
     request: Request
     parts: Parts
     watch: Watch
     person: Person
     now: datetime
+    feed: int = 0
     cookie: str = ""
 
     @property
@@ -88,7 +92,7 @@ def visit(request: Request) -> Visit:
     """Who asks. Reads on loopback go as a viewer; elsewhere they need a sign-in. Raises NeedSignIn, NoPage."""
     parts: Parts = request.app.state.parts
     now = parts.clock.now()
-    found = Visit(request, parts, watch_of(request, parts), LOCAL, now)
+    found = Visit(request, parts, watch_of(request, parts), LOCAL, now, parts.changes.latest())
     cookie = request.cookies.get(COOKIE, "")
     with parts.store.read() as session:
         person = person_of(session, cookie, now, parts.secret)
@@ -170,6 +174,7 @@ def frame(
         csrf=found.person.csrf,
         theme=theme_of(found.request),
         sign_in=sign_in_path(found.path),
+        feed=found.feed,
         json_href=json_href,
         told=told,
     )
@@ -195,6 +200,7 @@ def bare_frame(found: Visit, title: str, told: Told | None = None) -> Frame:
         csrf="",
         theme=theme_of(found.request),
         sign_in="/sign-in",
+        feed=found.feed,
         told=told,
     )
 

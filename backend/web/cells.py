@@ -143,6 +143,7 @@ def map_figure(fleet: FleetState, found: Visit, rack: str = "") -> Figure:
             ("Rack", "Nodes", "#GPUs", "State"), map_rows(fleet, rack), found.link("/figures/fleet.csv", rack=rack)
         ),
         absent=None if total else nothing,
+        zoom="" if rack else found.link("/fleet"),
     )
 
 

@@ -23,17 +23,17 @@ def router() -> APIRouter:
     found = APIRouter()
 
     @found.get("/live")
-    async def live(request: Request, seen: Annotated[Visit, Depends(visit)]) -> StreamingResponse:
+    async def live(request: Request, seen: Annotated[Visit, Depends(visit)], after: str = "") -> StreamingResponse:
         changes = seen.parts.changes
-        after = starting_at(request.headers.get("last-event-id", ""), changes)
+        since = starting_at(request.headers.get("last-event-id", after), changes)
         headers = HEADERS | {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream(request, changes, after), headers=headers, media_type="text/event-stream")
+        return StreamingResponse(stream(request, changes, since), headers=headers, media_type="text/event-stream")
 
     return found
 
 
 def starting_at(last: str, changes: Changes) -> int:
-    """Go on after the last event a browser saw; numbers of an earlier process mean nothing here."""
+    """Go on after what a browser saw, by event or by page; numbers of an earlier process mean nothing here."""
     latest = changes.latest()
     return int(last) if last.isdecimal() and len(last) < 16 and int(last) <= latest else latest
 

@@ -161,7 +161,7 @@ function replace(here, next, html) {
   if (focus) document.querySelector(focus)?.focus({ preventScroll: true });
 }
 
-function renew(text, only = ".live") {
+function renew(text, only = ".live:not(#told)") {
   const page = new DOMParser().parseFromString(text, "text/html");
   for (const here of find(only)) {
     const next = page.getElementById(here.id);
@@ -171,7 +171,7 @@ function renew(text, only = ".live") {
     if (served.get(here) === html || typing(here) || held(here, next)) continue;
     replace(here, document.adoptNode(next), html);
   }
-  if (only === ".live") document.title = page.title;
+  if (only !== "#told") document.title = page.title;
   local();
   drawAll();
 }
@@ -189,7 +189,7 @@ const soon = (ms = 1000) => (due ||= setTimeout(refresh, ms));
 
 function listen() {
   let down = false;
-  const feed = new EventSource("/live");
+  const feed = new EventSource(`/live?after=${document.getElementById("refresh").dataset.live}`);
   feed.onopen = () => {
     if (down) soon(0);
     down = false;
@@ -206,21 +206,18 @@ function listen() {
 function answered({ detail }) {
   const { xhr, requestConfig } = detail;
   if (!xhr?.responseText) return;
-  const form = requestConfig.elt.tagName === "FORM";
+  const form = requestConfig.elt.tagName === "FORM" ? requestConfig.elt : null;
+  form?.closest("dialog")?.close();
   if (xhr.status === 200) {
     newest = Date.now();
-    if (form) settle(requestConfig.elt);
+    form?.reset();
     renew(xhr.responseText);
+    if (form) renew(xhr.responseText, "#told");
   } else if (form) {
-    renew(xhr.responseText, xhr.status === 409 ? ".live" : "#told");
+    renew(xhr.responseText, "#told"); // what was typed stays; the answer says why nothing happened
+    soon(0);
   }
   if (form) document.getElementById("told")?.scrollIntoView({ block: "nearest" });
-}
-
-// A form that was carried out is empty again, and its dialog closed
-function settle(form) {
-  form.closest("dialog")?.close();
-  form.reset();
 }
 
 // ---- bar, dialogs, links -----------------------------------------------------------------------------------------

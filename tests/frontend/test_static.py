@@ -20,7 +20,8 @@ MOST_SCRIPT = 12 * 1024
 
 def test_vendored_files_are_what_their_checksums_say() -> None:
     folder = STATIC / "vendor"
-    sums = dict(reversed(line.split("  ", 1)) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    lines = [line.split("  ", 1) for line in (folder / "SHA256SUMS").read_text().splitlines()]
+    sums = {name: digest for digest, name in lines}
     assert set(sums) == {f.name for f in folder.iterdir()} - {"SHA256SUMS"}
     for name, digest in sums.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name

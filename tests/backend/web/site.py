@@ -32,7 +32,7 @@ def parts_of(folder: Path, clock: Clock, *, demo: bool = False) -> Parts:
         server=Server(host="127.0.0.1", port=0),
         store=Store(folder=folder),
         cluster=(Cluster(name="main", interval_s=15.0),),
-        policy=Policy(max_out_share=0.1),
+        policy=Policy(max_out_share=0.2),
     )
     backends = {"main": DryRunBackend(lambda: facts(clock.now()))}
     person = "approver" if demo else ""
