@@ -152,6 +152,15 @@ class Ring:
         for key, (slots, listed) in by_metric.items():
             self._take(key, slots, listed, source, now)
 
+    def last_seen(self, axis: str) -> Floats:
+        """Per row of an axis the time (unix s) of its newest sample in a closed tick, of whatever metric; NaN = never.
+        Empty before the first tick closed."""
+        tracks = [track.time for (kind, _), track in self._tracks.items() if kind == axis]
+        seen = np.full(max((times.size for times in tracks), default=0), np.nan)
+        for times in tracks:
+            seen[: times.size] = np.fmax(seen[: times.size], times)
+        return seen
+
     def _begin(self, by_metric: Mapping[MetricKey, tuple[list[int], list[Series]]], now: float) -> None:
         """The first samples say where time begins, though not further back than MAX_BACK_S; every tick that could not
         have closed yet is open, so that the order of the first batches does not matter."""

@@ -10,6 +10,8 @@ from typing import Literal
 
 from sqlmodel import Session
 
+from backend.answers.pulse import Pulse, Pulses, pulses
+from backend.clock import unix, utc
 from backend.facts import TAG
 from backend.model.actions import Exclusion
 from backend.model.cluster import Device, Node
@@ -22,6 +24,8 @@ State = Literal["ok", "excluded", "suspect", "draining", "unknown", "failed"]
 RANK: tuple[State, ...] = ("ok", "excluded", "suspect", "draining", "unknown", "failed")
 #: Kinds that mean "nothing can be seen", not "something is broken" (kinds.csv).
 BLIND = ("telemetry_dark", "telemetry_frozen")
+#: How the names of sources begin that bring telemetry.
+TELEMETRY = ("prometheus", "remote_write", "otlp")
 #: Base states of a scheduler in which a node does no work (Slurm's words, lower case).
 DOWN = ("down", "error", "fail")
 
@@ -72,6 +76,15 @@ class FleetState:
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """How this process sees telemetry. stale_s: older than this is no sight. sampled: unix s of each device's newest
+    sample; None where no ring is filled here, and beats of sources are all there is to go by."""
+
+    stale_s: float
+    sampled: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Slots:
     """Which GPU of which node a device id is, and how many GPUs each node has."""
 
@@ -79,14 +92,17 @@ class Slots:
     size: Mapping[str, int]
 
 
-def fleet_state(session: Session, name: str, now: datetime, stale_s: float) -> FleetState:
-    """All nodes of a cluster that are not retired; one that was not heard for ``stale_s`` is unknown."""
+def fleet_state(session: Session, name: str, now: datetime, sight: Sight) -> FleetState:
+    """All nodes of a cluster that are not retired; what was not heard lately, or sends no telemetry, is unknown."""
     nodes = [row for row in cluster.nodes(session, name) if row.retired_at is None]
-    slots = slots_of(cluster.devices(session, name), nodes)
+    devices = cluster.devices(session, name)
+    slots = slots_of(devices, nodes)
     held = {row.node: row.job for row in cluster.open_allocations(session, name)}
     racks = {row.name: row.rack for row in nodes}
     found = [
-        *(t for row in nodes for t in of_node(row, now - timedelta(seconds=stale_s))),
+        *(t for row in nodes for t in of_node(row, now - timedelta(seconds=sight.stale_s))),
+        *of_telemetry(nodes, telemetry(pulses(session, name, now)), now),
+        *of_samples(devices, slots, nodes, sight, now),
         *of_incidents(incidents.live(session, name), slots),
         *of_exclusions(actions.live_exclusions(session, name, now)),
         *of_findings(findings.active(session, name), slots),
@@ -172,6 +188,41 @@ def of_node(row: Node, silent_before: datetime) -> Iterator[Trouble]:
         drained = row.state in ("idle", *DOWN) and "COMPLETING" not in flags
         word = "Drained" if drained else "Draining, work still runs,"
         yield Trouble(row.name, None, "excluded" if drained else "draining", f"{word}{why}", since)
+
+
+def telemetry(found: Pulses) -> Sequence[Pulse]:
+    """The sources that bring telemetry; the others know nodes and jobs, and not how a GPU fares."""
+    return [p for p in found.sources if p.name.startswith(TELEMETRY)]
+
+
+def of_telemetry(nodes: Sequence[Node], sources: Sequence[Pulse], now: datetime) -> Iterator[Trouble]:
+    """Without a single source that speaks, no GPU of the cluster can be called healthy."""
+    if any(p.health == "fine" for p in sources):
+        return
+    reason = (
+        "Every telemetry source is silent." if sources else "No telemetry has ever come; the scheduler alone knows it."
+    )
+    since = min((p.since for p in sources if p.since is not None), default=None)
+    yield from (Trouble(row.name, None, "unknown", reason, since or row.first_seen) for row in nodes)
+
+
+def of_samples(
+    devices: Iterable[Device], slots: Slots, nodes: Sequence[Node], sight: Sight, now: datetime
+) -> Iterator[Trouble]:
+    """GPUs whose own samples stopped or never came, while telemetry as a whole goes on; a whole node as one."""
+    if sight.sampled is None:
+        return
+    since = {row.name: row.first_seen for row in nodes}
+    lacking: defaultdict[str, dict[int, float | None]] = defaultdict(dict)
+    for device in devices:
+        at = sight.sampled.get(device.id)
+        if device.id in slots.place and (at is None or unix(now) - at > sight.stale_s):
+            lacking[device.node][slots.place[device.id]] = at
+    for node, places in lacking.items():
+        reason = "No telemetry of it comes." if any(places.values()) else "No telemetry of it has come yet."
+        whole = len(places) == slots.size.get(node)
+        for gpu, at in [(None, next(iter(places.values())))] if whole else places.items():
+            yield Trouble(node, gpu, "unknown", reason, utc(at) if at else since[node])
 
 
 def of_incidents(rows: Iterable[Incident], slots: Slots) -> Iterator[Trouble]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlmodel import Session, col, select
 
-from backend.answers.fleet_state import FleetState, fleet_state
+from backend.answers.fleet_state import FleetState, Sight, fleet_state
 from backend.answers.healthy_day import Step, healthy_day
 from backend.answers.pulse import Pulses, pulses
 from backend.facts import AttemptFacts
@@ -75,8 +75,8 @@ def rail(session: Session, name: str, now: datetime) -> Rail:
     )
 
 
-def now_answer(session: Session, name: str, now: datetime, stale_s: float) -> NowAnswer:
-    fleet = fleet_state(session, name, now, stale_s)
+def now_answer(session: Session, name: str, now: datetime, sight: Sight) -> NowAnswer:
+    fleet = fleet_state(session, name, now, sight)
     done = [row for row in actions.orders(session, name, (), 40) if row.created_at >= now - DAY]
     return NowAnswer(
         fleet=fleet,

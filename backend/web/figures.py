@@ -112,7 +112,7 @@ def add_tables(found: APIRouter) -> None:
 
 
 def state_of(session: Session, seen: Visit) -> FleetState:
-    return fleet_state(session, seen.watch.cluster, seen.now, shown.stale_s(seen))
+    return fleet_state(session, seen.watch.cluster, seen.now, shown.sight(seen))
 
 
 def story_of(session: Session, seen: Visit, number: int) -> IncidentStory:

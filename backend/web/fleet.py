@@ -35,7 +35,7 @@ def router(pages: Environment) -> APIRouter:
 
 def context(session: Session, seen: Visit, state: str, rack: str) -> Fleet:
     name = seen.watch.cluster
-    fleet = fleet_state(session, name, seen.now, shown.stale_s(seen))
+    fleet = fleet_state(session, name, seen.now, shown.sight(seen))
     rows = device_rows(fleet, seen, state, rack)
     waiting = [s.incident for s in standing(session, incidents.live(session, name)) if s.waits]
     sick = [node for node in fleet.nodes if node.worst != "ok"]

@@ -34,7 +34,7 @@ def router(pages: Environment) -> APIRouter:
 
 def context(session: Session, seen: Visit) -> Now:
     name = seen.watch.cluster
-    answer = now_answer(session, name, seen.now, shown.stale_s(seen))
+    answer = now_answer(session, name, seen.now, shown.sight(seen))
     fleet, standing = answer.fleet, answer.standing
     waiting = [s for s in standing if s.waits]
     others = [s for s in standing if not s.waits]

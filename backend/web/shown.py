@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from backend.answers.fleet_state import Sight
 from backend.answers.healthy_day import Step
 from backend.answers.pulse import Pulse
 from backend.web.base import Visit
@@ -16,10 +17,15 @@ from frontend.figures.healthy import floor
 from frontend.words import age, clock, count, number, shorten, span
 
 
-def stale_s(seen: Visit) -> float:
-    """A node that was not heard for three intervals, and at least a minute, is unknown."""
-    interval_s = next((c.interval_s for c in seen.parts.settings.cluster if c.name == seen.watch.cluster), 15.0)
-    return max(60.0, 3.0 * interval_s)
+def sight(seen: Visit) -> Sight:
+    """What was not heard for four intervals, and at least a minute, is unknown. Samples are known where a ring is."""
+    watch = seen.watch
+    stale_s = max(60.0, 4.0 * watch.ring.interval_s)
+    with watch.lock:
+        times, axis = watch.ring.last_seen("gpu"), watch.inventory.fleet.axes.get("gpu")
+    if axis is None or not times.size or np.isnan(times).all():
+        return Sight(stale_s)
+    return Sight(stale_s, {id_: at for id_, at in zip(axis.ids, times.tolist(), strict=False) if at == at})
 
 
 def day_figure(steps: Sequence[Step], seen: Visit) -> Figure:

@@ -51,7 +51,7 @@ def answer(seen: Visit, pages: Environment, told: Told | None = None, status: in
 def context(session: Session, seen: Visit, told: Told | None) -> System:
     name = seen.watch.cluster
     found = pulses(session, name, seen.now)
-    fleet = fleet_state(session, name, seen.now, shown.stale_s(seen))
+    fleet = fleet_state(session, name, seen.now, shown.sight(seen))
     late = [p.name for p in found.loops if p.health in ("late", "failing")]
     dark = [(p.name, clock(p.since, seen.now) if p.since else "") for p in found.dark]
     broken = [p.name for p in found.detectors if p.health == "failing"]

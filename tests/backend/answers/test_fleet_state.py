@@ -8,7 +8,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.answers.fleet_state import RANK, Trouble, distinct, natural, of_node, slots_of
+from backend.answers.fleet_state import (
+    RANK,
+    Sight,
+    Trouble,
+    distinct,
+    natural,
+    of_node,
+    of_samples,
+    of_telemetry,
+    slots_of,
+)
+from backend.answers.pulse import Pulse
 from backend.model.cluster import Device, Node
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -78,3 +89,30 @@ def test_any_names_can_be_sorted(names: list[str]) -> None:
 
 def test_the_order_of_worst_is_the_design_s() -> None:
     assert RANK[::-1] == ("failed", "unknown", "draining", "suspect", "excluded", "ok")
+
+
+def source(health: str, name: str = "prometheus") -> Pulse:
+    since = NOW - timedelta(minutes=5)
+    return Pulse("source", name, health, 1.0, 60.0, 15.0, 0.1, 0, "", since, {})  # type: ignore[arg-type]  # a literal
+
+
+def test_a_cluster_without_telemetry_has_no_healthy_gpu() -> None:
+    assert [t.state for t in of_telemetry([node()], [], NOW)] == ["unknown"]
+    assert [t.state for t in of_telemetry([node()], [source("failing")], NOW)] == ["unknown"]
+    assert not list(of_telemetry([node()], [source("failing"), source("fine", "remote_write")], NOW))
+
+
+def test_a_gpu_whose_own_samples_stopped_is_unknown_beside_healthy_neighbours() -> None:
+    devices = [device(str(i), f"d{i}") for i in range(2)]
+    slots = slots_of(devices, [node(expected_gpus=2)])
+    sight = Sight(60.0, {"d0": NOW.timestamp(), "d1": NOW.timestamp() - 300})
+    found = list(of_samples(devices, slots, [node()], sight, NOW))
+    assert [(t.gpu, t.state) for t in found] == [(1, "unknown")]
+
+
+def test_a_node_whose_gpus_never_sent_anything_is_one_trouble() -> None:
+    devices = [device(str(i), f"d{i}") for i in range(8)]
+    slots = slots_of(devices, [node(expected_gpus=8)])
+    found = list(of_samples(devices, slots, [node()], Sight(60.0, {"other": NOW.timestamp()}), NOW))
+    assert [(t.gpu, t.reason) for t in found] == [(None, "No telemetry of it has come yet.")]
+    assert not list(of_samples(devices, slots, [node()], Sight(60.0), NOW)), "no ring here: nothing is claimed"
