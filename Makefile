@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: install demo serve check test bench clean
+.PHONY: install demo serve check test bench picture clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,6 +31,9 @@ test: check
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+picture: $(STAMP)
+	$(BIN)/python -m tests.proof.picture
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
