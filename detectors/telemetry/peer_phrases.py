@@ -9,7 +9,7 @@ from detectors.wording import number, subject
 
 #: (what, unit, metric, digits) in the order of peers.METRICS.
 COLUMNS = (
-    ("temperature", "C", "gpu/temperature_c", 0),
+    ("temperature", "°C", "gpu/temperature_c", 0),
     ("SM clock", "MHz", "gpu/sm_clock_mhz", 0),
     ("power", "W", "gpu/power_w", 0),
     ("utilisation", "%", "gpu/utilisation_pct", 0),

@@ -48,7 +48,7 @@ def test_hot_and_slower_for_it_is_throttling(told: Told) -> None:
     assert (found.kind, found.severity, found.since) == ("thermal_throttle", Severity.HIGH, T0 + 15)
     assert found.entity == entity(FLEET, GPU3)
     assert found.reason == (
-        "GPU 3 of gpu-0002 runs at 91 C against 62 C of its 31 peers and slows down for it: "
+        "GPU 3 of gpu-0002 runs at 91 °C against 62 °C of its 31 peers and slows down for it: "
         "SM clock 1,230 MHz against 1,905 MHz."
     )
     clock = next(piece for piece in found.evidence if piece.what == "SM clock")
@@ -153,7 +153,7 @@ def test_a_metric_that_a_site_does_not_have_blinds_nobody(told: Told) -> None:
     judged = [told.step(without_clocks()) for _ in range(3)][-1]
     assert told.blind(judged) == []
     (found,) = judged.findings
-    assert found.reason == "GPU 3 of gpu-0002 runs at 91 C against 62 C of its 31 peers."
+    assert found.reason == "GPU 3 of gpu-0002 runs at 91 °C against 62 °C of its 31 peers."
 
 
 def test_rows_that_are_not_due_wait_and_do_not_go_blind(told: Told) -> None:
