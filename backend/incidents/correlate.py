@@ -17,7 +17,7 @@ MANY_DARK = 3
 #: Names written out in the sentence of such an event.
 NAMED = 8
 #: What a fault elsewhere brings about on the other nodes of its job: they wait, slow down, or are torn down. All else
-#: is a fault of the node that shows it, whoever runs there: codes, heat, power, and exporters do not travel along a job.
+#: is a fault of the node that shows it, whoever runs there: codes, heat, power and exporters do not travel.
 FOLLOWING = frozenset({"gpu_memory_fault_app", "job_hang", "job_slow", "job_failed", "silent_slow_gpu", "loss_spike"})
 #: Follows only below critical: a link complains when the peer behind it goes, a fatal error is its own.
 FOLLOWING_QUIETLY = frozenset({"nvlink_error", "ib_port_degraded"})
