@@ -16,21 +16,20 @@ from backend.store import messages, system
 #: A beat is late after so many of its own intervals, and never before FLOOR_S.
 LATE_AFTER = 3.0
 FLOOR_S = 60.0
-#: What has no interval of its own (pushed input) counts as silent after this.
-PUSHED_S = 300.0
 
 Health = Literal["fine", "late", "failing", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """One loop, source or detector. ``age_s``: since its last success, None = it never had one."""
+    """One loop, source or detector. ``age_s``: since its last success, None = it never had one. ``limit_s``: late after
+    so long; None = it comes when there is something (pushed lines, jobs), so no pulse is no silence."""
 
     kind: str
     name: str
     health: Health
     age_s: float | None
-    limit_s: float
+    limit_s: float | None
     every_s: float
     took_s: float
     errors: int
@@ -69,8 +68,8 @@ def pulses(session: Session, name: str, now: datetime) -> Pulses:
 
 def pulse(beat: Beat, now: datetime) -> Pulse:
     age_s = (now - beat.ok_at).total_seconds() if beat.ok_at is not None else None
-    limit_s = max(FLOOR_S, LATE_AFTER * beat.every_s) if beat.every_s > 0 else PUSHED_S
-    late = beat.kind != "detector" and age_s is not None and age_s > limit_s
+    limit_s = max(FLOOR_S, LATE_AFTER * beat.every_s) if beat.every_s > 0 and beat.kind != "detector" else None
+    late = limit_s is not None and age_s is not None and age_s > limit_s
     health: Health = "never" if age_s is None else "late" if late else "fine"
     if beat.failing_since is not None:
         health = "failing"

@@ -63,11 +63,18 @@ def day_caption(steps: Sequence[Step], seen: Visit) -> str:
 
 
 def ages(sources: Sequence[Pulse]) -> tuple[Age, ...]:
-    return tuple(Age(p.name, p.age_s, p.limit_s) for p in sources)
+    return tuple(Age(p.name, p.age_s, p.limit_s) for p in sources if p.limit_s is not None)
 
 
 def age_figure(sources: Sequence[Pulse], seen: Visit) -> Figure:
-    rows = tuple((p.name, age(p.age_s) if p.age_s is not None else "never heard", span(p.limit_s)) for p in sources)
+    rows = tuple(
+        (
+            p.name,
+            age(p.age_s) if p.age_s is not None else "never heard",
+            span(p.limit_s) if p.limit_s is not None else "no limit",
+        )
+        for p in sources
+    )
     worst = max(sources, key=lambda p: p.age_s if p.age_s is not None else float("inf"), default=None)
     oldest = "" if worst is None else age(worst.age_s) if worst.age_s is not None else "unknown: it was never heard"
     absent = (

@@ -7,9 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import psycopg
 import requests
 
-from tests.services.exporter import Switches, server
+from tests.services.exporter import Switches, exporter
 from tests.services.prometheus import prometheus, until
 from tests.services.slurm import SlurmCluster
 
@@ -174,20 +173,6 @@ def ready(run: Running) -> bool:
 
 
 @contextmanager
-def exporter_of(nodes: Sequence[str]) -> Iterator[tuple[int, Switches]]:
-    switches = Switches(tuple(nodes))
-    made = server(switches)
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield made.server_address[1], switches
-    finally:
-        made.shutdown()
-        made.server_close()
-        thread.join(5)
-
-
-@contextmanager
 def site(
     folder: Path,
     cluster: SlurmCluster,
@@ -198,7 +183,7 @@ def site(
     hold_s: float = 5.0,
 ) -> Iterator[Site]:
     """Everything but Watchkeeper itself is up; ``Site.serve`` starts that."""
-    with exporter_of(cluster.nodes) as (port, switches), prometheus(folder, [f"127.0.0.1:{port}"]) as prom:
+    with exporter(cluster.nodes) as (port, switches), prometheus(folder, [f"127.0.0.1:{port}"]) as prom:
         config = folder / "watchkeeper.toml"
         own = free_port()
         config.write_text(

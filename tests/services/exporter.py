@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -174,9 +174,9 @@ def server(switches: Switches, port: int = 0) -> ThreadingHTTPServer:
 
 
 @contextmanager
-def exporter(nodes: int = 4) -> Iterator[tuple[int, Switches]]:
-    """A serving exporter in this process: its port and its switches."""
-    switches = Switches(names(nodes))
+def exporter(nodes: int | Sequence[str] = 4) -> Iterator[tuple[int, Switches]]:
+    """A serving exporter in this process, of so many nodes or of these: its port and its switches."""
+    switches = Switches(names(nodes) if isinstance(nodes, int) else tuple(nodes))
     made = server(switches)
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
