@@ -98,9 +98,10 @@ def _open(
 
 
 def _fold(session: Session, incident: Incident, fold: Fold, ledger: Ledger, at: datetime) -> bool:
-    """Link what is new; a cause of the same incident may rank its hypotheses anew. False when nothing was new."""
+    """Link what is new; a cause of the same incident may rank its hypotheses anew. False when nothing was new: no
+    further level, and none that grew louder than the incident."""
     keys = [f.key for f in fold.suspicion.findings if ledger[f.key].incident != incident.id]
-    if not keys:
+    if not keys and not _louder(incident, fold):
         return False
     _link(session, incident, keys, ledger, victim=fold.victim)
     names = sorted(str(e) for e in fold.suspicion.entities)
@@ -121,6 +122,11 @@ def _fold(session: Session, incident: Incident, fold: Fold, ledger: Ledger, at: 
     incident.revision += 1
     session.add(incident)
     return True
+
+
+def _louder(incident: Incident, fold: Fold) -> bool:
+    live = incident.state != "resolved" and not fold.victim
+    return live and fold.suspicion.severity > Severity.of(incident.severity)
 
 
 def _rank_again(incident: Incident, suspicion: Suspicion) -> None:

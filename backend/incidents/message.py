@@ -82,6 +82,8 @@ def _number(incident: Incident, kind: MessageKind) -> int:
 def _cause(incident: Incident) -> str:
     if not incident.victims:
         return ""
+    if len(incident.victims) == 1:
+        return "1 other follows from it and needs nothing of its own."
     return f"{len(incident.victims)} others follow from it and need nothing of their own."
 
 
