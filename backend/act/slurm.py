@@ -74,7 +74,7 @@ class SlurmBackend:
         if order.verb is Verb.REQUEUE:
             return self._settle_requeue(order)
         node = self.read(order.node)
-        mine = _ours(node) and _incident(node) == order.incident
+        mine = _meant(node, order)
         drains = "DRAIN" in node.flags
         if drains and not mine:
             raise ActionError(f"{_holder(node)}; whether our {order.verb} came first, nothing can tell", permanent=True)
@@ -90,7 +90,7 @@ class SlurmBackend:
         at = self._clock.now()
         before = self.read(order.node)
         _refuse_foreign(before)
-        if "DRAIN" in before.flags and _incident(before) == order.incident:
+        if "DRAIN" in before.flags and _meant(before, order):
             return Outcome(False, f"{_after(before)} It was already so.", {"reason": before.reason})
         with _asking():
             self._cli.drain(order.node, order.reason)
@@ -107,7 +107,7 @@ class SlurmBackend:
         before = self.read(order.node)
         if "DRAIN" not in before.flags:
             return Outcome(False, f"{order.node} is not drained. It was already so.")
-        if not _ours(before) or _incident(before) != order.incident:
+        if not _meant(before, order):
             raise ActionError(f"{_holder(before)}; Watchkeeper lifts only its own drain", permanent=True)
         try:
             self._cli.resume(order.node)
@@ -208,10 +208,11 @@ def _ours(node: NodeFacts) -> bool:
     return owner_of(node.reason) == "watchkeeper"
 
 
-def _incident(node: NodeFacts) -> int | None:
-    """The incident that a reason of ours names."""
-    found = _INCIDENT.search(node.reason) if _ours(node) else None
-    return int(found[1]) if found else None
+def _meant(node: NodeFacts, order: OrderFacts) -> bool:
+    """Does the node carry the drain that this order's reason names? That is the incident which asked for the drain; a
+    resume may come from one that inherited the node since."""
+    on_node, named = _INCIDENT.search(node.reason), _INCIDENT.search(order.reason)
+    return _ours(node) and on_node is not None and named is not None and on_node[1] == named[1]
 
 
 def _holder(node: NodeFacts) -> str:

@@ -71,6 +71,16 @@ def test_a_resume_that_somebody_made_first_is_no_error() -> None:
     assert refused.value.permanent
 
 
+def test_an_heir_gives_back_the_drain_that_names_the_incident_before_it() -> None:
+    """The drain's reason says inc=812; the incident that inherited the node has another number."""
+    inherited = replace(order(Verb.RESUME, "gpu-0000"), incident=913)
+    assert Spoken(f"State=IDLE+DRAIN Reason={OURS} [root@1]", "State=IDLE").backend().perform(inherited).changed
+    assert Spoken(f"State=IDLE+DRAIN Reason={OURS} [root@1]").backend().settle(inherited) is None
+    other = replace(order(Verb.RESUME, "gpu-0000", incident=913), incident=812)
+    with pytest.raises(ActionError, match="lifts only its own"):
+        Spoken(f"State=IDLE+DRAIN Reason={OURS} [root@1]").backend().perform(other)
+
+
 def test_a_drain_that_slurm_took_and_does_not_show_is_no_success() -> None:
     slurm = Spoken("State=IDLE", "State=IDLE")
     with pytest.raises(ActionError, match="does not show it") as failed:
