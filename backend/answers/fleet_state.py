@@ -120,10 +120,13 @@ def fleet_state(session: Session, name: str, now: datetime, sight: Sight) -> Fle
 
 
 def distinct(found: Iterable[Trouble]) -> list[Trouble]:
-    """One reason for the same state of the same thing: that of an incident, else the oldest."""
+    """One reason for the same state of the same thing: that of an incident, else the oldest. What an incident says is
+    broken need not be called dark as well."""
     best: dict[tuple[str, int | None, State], Trouble] = {}
     for t in sorted(found, key=lambda t: (t.incident is None, t.since)):
-        best.setdefault((t.node, t.gpu, t.state), t)
+        broken = (t.node, t.gpu, "failed") in best and t.incident is None and t.state == "unknown"
+        if not broken:
+            best.setdefault((t.node, t.gpu, t.state), t)
     return list(best.values())
 
 

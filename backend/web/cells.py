@@ -12,7 +12,7 @@ from backend.web.base import Visit
 from frontend import chips
 from frontend.contexts import Chip, Count, DeedRow, Figure, IncidentRow, Ring, Told, Twin
 from frontend.figures.rack_map import Mark, Place
-from frontend.words import STATE_WORDS, STATES, ago, clock, count, device, first, listed, number, sentence, span
+from frontend.words import STATE_WORDS, STATES, age, ago, clock, count, device, first, listed, number, sentence
 
 VERBS = {"drain": "Drain {node}", "resume": "Return {node}", "requeue": "Requeue job {job}"}
 
@@ -46,7 +46,7 @@ def incident_row(standing: Standing, found: Visit) -> IncidentRow:
         state=waits if standing.waits and live else chips.INCIDENT[row.state],
         node=device(row.entity_name),
         job=row.job or "none",
-        open_for=span((end - row.opened_at).total_seconds()),
+        open_for=age((end - row.opened_at).total_seconds()),
         since=clock(row.opened_at, found.now),
     )
 

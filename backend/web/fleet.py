@@ -17,7 +17,7 @@ from backend.web.base import Visit, frame, page, visit
 from frontend import chips, sentences
 from frontend.contexts import DeviceRow, Fleet, Link
 from frontend.figures.rack_map import MOST_GPUS
-from frontend.words import STATE_WORDS, STATES, of_device, sentence, span
+from frontend.words import STATE_WORDS, STATES, age, of_device, sentence
 
 MOST_ROWS = 40
 
@@ -89,7 +89,7 @@ def device_row(t: Trouble, seen: Visit) -> DeviceRow:
         why=sentence(t.reason),
         job=t.job or "none",
         rack=t.rack or "none",
-        since=span((seen.now - t.since).total_seconds()),
+        since=age((seen.now - t.since).total_seconds()),
         incident=Link(str(t.incident), seen.link(f"/incidents/{t.incident}")) if t.incident else Link("none", ""),
     )
 

@@ -63,7 +63,7 @@ def day_caption(steps: Sequence[Step], seen: Visit) -> str:
 
 
 def ages(sources: Sequence[Pulse]) -> tuple[Age, ...]:
-    return tuple(Age(p.name, p.age_s, p.limit_s) for p in sources if p.limit_s is not None)
+    return tuple(Age(p.name, p.age_s, p.limit_s) for p in sources)
 
 
 def age_figure(sources: Sequence[Pulse], seen: Visit) -> Figure:
@@ -75,7 +75,8 @@ def age_figure(sources: Sequence[Pulse], seen: Visit) -> Figure:
         )
         for p in sources
     )
-    worst = max(sources, key=lambda p: p.age_s if p.age_s is not None else float("inf"), default=None)
+    timed = [p for p in sources if p.limit_s is not None]
+    worst = max(timed, key=lambda p: p.age_s if p.age_s is not None else float("inf"), default=None)
     oldest = "" if worst is None else age(worst.age_s) if worst.age_s is not None else "unknown: it was never heard"
     absent = (
         Told(False, "No source has spoken", ("There is no row whose age could be shown.",)) if not sources else None
@@ -86,7 +87,7 @@ def age_figure(sources: Sequence[Pulse], seen: Visit) -> Figure:
         size="",
         label=f"Age of the newest row of {count(len(sources), 'source')}."
         + (f" Oldest: {worst.name}, {oldest}." if worst else ""),
-        caption="Log axis. The upright mark shows when a source counts as silent; a cross is one that does.",
+        caption="Log axis. A source is silent from its upright mark on (a cross); one without speaks when it has news.",
         twin=Twin(("Source", "#Newest row", "#Silent from"), rows, seen.link("/figures/sources.csv")),
         absent=absent,
     )

@@ -56,7 +56,7 @@ def context(session: Session, seen: Visit, told: Told | None) -> System:
     dark = [(p.name, clock(p.since, seen.now) if p.since else "") for p in found.dark]
     broken = [p.name for p in found.detectors if p.health == "failing"]
     return System(
-        frame=frame(session, seen, "System", (Link("System", ""),), "/metrics", told, seen.link("/system")),
+        frame=frame(session, seen, "System", (Link("System", ""),), "", told, seen.link("/system")),
         answer=sentences.system_answer(late, dark, broken, len(found.loops)),
         lede=lede(found, fleet, len(late)),
         tiles=tiles(found, seen),

@@ -18,23 +18,24 @@ YOUNGEST_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """One source: seconds since its newest row (None = never one), and from when on it is silent."""
+    """One source: seconds since its newest row (None = never one), and from when on it is silent (None = it speaks
+    only when there is something to say, so quiet is no silence)."""
 
     name: str
     age_s: float | None
-    limit_s: float
+    limit_s: float | None
 
 
 def ages(rows: Sequence[Age], theme: Theme, narrow: bool) -> dict[str, Any]:
     """One line of dots a source: filled and blue while fresh, an open cross once silent."""
     seen = [row for row in rows if row.age_s is not None]
-    top = max([120.0, *(max(row.age_s or 0.0, row.limit_s) for row in rows)]) * 1.6
-    fresh = [row for row in seen if (row.age_s or 0.0) < row.limit_s]
+    top = max([120.0, *(max(row.age_s or 0.0, row.limit_s or 0.0) for row in rows)]) * 1.6
+    fresh = [row for row in seen if row.limit_s is None or (row.age_s or 0.0) < row.limit_s]
     silent = [row for row in seen if row not in fresh]
     traces = [
         _dots(fresh, {"size": 9, "color": theme["fig-line"]}),
         _dots(silent, {"size": 9, "symbol": "x", "color": theme["suspect"]}),
-        _limits(rows, theme),
+        _limits([row for row in rows if row.limit_s is not None], theme),
     ]
     shown = [(s, text) for s, text in TICKS if s <= top]
     every = shown[:: 2 if narrow and len(shown) > 4 else 1]

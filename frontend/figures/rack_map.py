@@ -19,6 +19,8 @@ MOST_GPUS = 20_000
 #: Nodes in a block; a larger rack takes several blocks side by side.
 TALL = 8
 MOST_RINGS = 20
+#: Free space round the cells, in cells, so that no ring is cut off.
+EDGE = 1.0
 #: Room for the name of an aisle's first rack: so many pixels a character, and never more characters than these.
 CHAR_PX, MOST_CHARS = 7, 12
 #: A map with more columns than this has small cells, and its rings stand a little further off.
@@ -145,7 +147,7 @@ def rack_map(places: Sequence[Place], marks: Sequence[Mark], theme: Theme, narro
         "layout": layout(
             theme,
             margin={"l": drawn.left_px - 4, "r": 4, "t": 6, "b": 6},
-            xaxis={"visible": False, "range": [-0.5, drawn.columns - 0.5], "fixedrange": True},
+            xaxis={"visible": False, "range": [-0.5 - EDGE, drawn.columns - 0.5 + EDGE], "fixedrange": True},
             yaxis=_aisle_axis(drawn, theme),
             shapes=[shape for shape, _ in rings],
             annotations=[tag for _, tag in rings],
@@ -164,7 +166,7 @@ def _aisle_axis(drawn: Plan, theme: Theme) -> dict[str, Any]:
     aisles = range(drawn.aisles)
     return axis(
         theme,
-        range=[drawn.rows - 0.5, -0.5],
+        range=[drawn.rows - 0.5 + EDGE, -0.5 - EDGE],
         fixedrange=True,
         showgrid=False,
         tickvals=[i * (drawn.tall + 1) + drawn.tall / 2 - 0.5 for i in aisles],
@@ -180,6 +182,7 @@ def _measures(drawn: Plan, places: Sequence[Place]) -> dict[str, Any]:
         "tall": drawn.tall,
         "across": drawn.across,
         "perNode": drawn.per_node,
+        "edge": EDGE,
         "left": drawn.left_px,
         "names": names_version(places),
     }
@@ -209,7 +212,7 @@ def _ring(drawn: Plan, mark: Mark, block: int, node: int, theme: Theme) -> tuple
     x0, y0 = drawn.cell(block, node, mark.gpu or 0)
     x1 = x0 if one else drawn.corner(block)[0] + max(0, len(drawn.blocks[block].places[node].states) - 1)
     small = drawn.columns > SMALL_CELLS
-    pad, high = ((1.9, 1.9) if small else (1.15, 1.15)) if one else ((0.95, 0.95) if small else (0.75, 0.58))
+    pad, high = ((1.5, 1.5) if small else (1.15, 1.15)) if one else ((0.95, 0.95) if small else (0.75, 0.58))
     right = x1 + pad < drawn.columns * 0.9
     shape = {
         "type": "circle" if one else "rect",

@@ -61,9 +61,10 @@ function size(el, { data, layout }) {
   el.map = map;
   if (!map) return;
   const room = el.clientWidth - map.left,
-    cell = Math.min(CELL_PX, room / map.columns);
-  layout.height = Math.round(cell * map.rows) + 12;
-  layout.xaxis.range = [-0.5, room / cell - 0.5];
+    cell = Math.min(CELL_PX, room / (map.columns + 2 * map.edge)),
+    from = -0.5 - map.edge;
+  layout.height = Math.round(cell * (map.rows + 2 * map.edge)) + 12;
+  layout.xaxis.range = [from, from + room / cell];
   data[0].xgap = data[0].ygap = cell >= 5 ? 1 : 0;
 }
 
@@ -276,7 +277,7 @@ function start() {
     resized = setTimeout(drawAll, 200, true);
   });
   drawAll();
-  if (location.hash === "#approve") open("approve");
+  if (location.hash === "#review") open("approve");
   if (document.getElementById("refresh").dataset.live) listen();
 }
 addEventListener("DOMContentLoaded", start);

@@ -68,6 +68,7 @@ def test_review_on_now_opens_the_dialog_of_the_incident(visitor: Come) -> None:
     page.goto("/")
     page.get_by_role("link", name="Review and approve").click()
     expect(page.get_by_role("dialog")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
 
 
 def test_a_refusing_guard_is_shown_and_nothing_happens(visitor: Come, parts: Parts) -> None:

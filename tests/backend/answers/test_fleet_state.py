@@ -77,6 +77,12 @@ def test_the_reason_of_an_incident_is_kept_before_a_bare_one() -> None:
     assert distinct([bare, told]) == [told]
 
 
+def test_what_an_incident_says_is_lost_is_not_called_dark_as_well() -> None:
+    lost = Trouble("n1", 3, "failed", "lost", NOW, incident=4)
+    dark = Trouble("n1", 3, "unknown", "No telemetry of it comes.", NOW)
+    assert distinct([dark, lost]) == [lost]
+
+
 def test_racks_sort_as_people_count() -> None:
     assert sorted(["rack-10", "rack-2", "rack-1"], key=natural) == ["rack-1", "rack-2", "rack-10"]
 

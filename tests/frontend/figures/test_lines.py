@@ -65,10 +65,16 @@ def test_the_healthy_axis_starts_where_a_single_gpu_is_still_seen() -> None:
 
 
 def test_a_silent_source_is_a_cross_and_one_that_never_spoke_has_no_dot() -> None:
-    figure = ages([Age("a", 3.0, 60.0), Age("b", 900.0, 60.0), Age("c", None, 60.0)], THEMES["light"], False)
+    rows = [Age("a", 3.0, 60.0), Age("b", 900.0, 60.0), Age("c", None, 60.0)]
+    figure = ages(rows, THEMES["light"], False)
     fresh, silent, limits = figure["data"]
     assert list(fresh["y"]) == ["a"] and list(silent["y"]) == ["b"] and silent["marker"]["symbol"] == "x"
     assert list(limits["y"]) == ["a", "b", "c"]
+
+
+def test_a_source_that_speaks_only_when_there_is_news_is_never_silent() -> None:
+    fresh, silent, limits = ages([Age("logs", 90_000.0, None)], THEMES["light"], False)["data"]
+    assert list(fresh["y"]) == ["logs"] and not list(silent["y"]) and not list(limits["y"])
 
 
 def test_the_log_axis_says_so_and_ticks_in_human_units() -> None:

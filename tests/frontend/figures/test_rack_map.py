@@ -87,6 +87,15 @@ def test_at_most_twenty_rings_worst_first() -> None:
     assert figure["layout"]["annotations"][0]["text"].endswith("x")
 
 
+@pytest.mark.parametrize("node", ["n001-0", "n001-7", "n006-0", "n006-7"])
+@pytest.mark.parametrize("gpu", [None, 0, 7])
+@pytest.mark.parametrize("racks", [6, 64])
+def test_no_ring_is_cut_off_at_an_edge(racks: int, node: str, gpu: int | None) -> None:
+    layout = rack_map(fleet(racks), [Mark(node, gpu, "failed", "1")], LIGHT, narrow=False)["layout"]
+    ring, (low, high), (bottom, top) = layout["shapes"][0], layout["xaxis"]["range"], layout["yaxis"]["range"]
+    assert low <= ring["x0"] and ring["x1"] <= high and top <= ring["y0"] and ring["y1"] <= bottom
+
+
 def test_a_ring_of_an_unknown_node_is_left_out() -> None:
     assert not rack_map(fleet(), [Mark("gone", None, "failed", "1")], LIGHT, narrow=False)["layout"]["shapes"]
 
