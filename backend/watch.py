@@ -98,6 +98,8 @@ class Watch:
             self.inventory.load(session)
             self.cursor = system.cursor(session, self.cluster, EVENTS)
             self.ledger = {row.key: held_of(row) for row in finding_rows.active(session, self.cluster)}
+            beats = system.beats(session, self.cluster)
+            self.broken = frozenset(b.name for b in beats if b.kind == "detector" and b.failing_since is not None)
             self._restore(session, self.inventory.fleet)
         self.stale = False
 

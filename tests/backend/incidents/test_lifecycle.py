@@ -130,6 +130,7 @@ def test_a_late_victim_of_a_closed_incident_is_linked_and_opens_nothing(store: S
     applied(store, ledger, Fold(suspicion(late), incident=number, victim=True), at=later(60))
     row = incident(store, number)
     assert (row.state, row.closed_at, row.victims) == ("resolved", later(30), ["gpu-0002/gpu1"])
+    assert (row.revision, row.last_asserted_at) == (2, AT)
     with store.read() as session:
         assert incidents.undecided(session, "main") == []
 
@@ -267,6 +268,7 @@ def test_closing_resolves_once_and_leaves_nothing_to_decide(store: Store) -> Non
         lifecycle.close(session, session.get_one(Incident, number), later(90), "ada resolved it.", "ada")
     row = incident(store, number)
     assert (row.state, row.closed_at, row.close_note) == ("resolved", later(90), "ada resolved it.")
+    assert row.decided_revision == row.revision == 2
     assert timeline(store, number)[-1] == ("closed", "ada resolved it.")
     with store.read() as session:
         assert incidents.live(session, "main") == [] and incidents.undecided(session, "main") == []

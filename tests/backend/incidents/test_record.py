@@ -74,6 +74,7 @@ def test_another_severity_is_news_and_changes_the_row_in_place(store: Store) -> 
     delta = written(store, ledger, [finding(reason="worse")], later(15))
     (row,) = rows(store)
     assert delta.changed == (finding().key,)
+    assert written(store, ledger, [finding(reason="worse")], later(30)).empty  # told once
     assert (row.severity, row.reason, row.raised_at, row.cleared_at) == ("critical", "worse", AT, None)
 
 
