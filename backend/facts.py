@@ -190,6 +190,8 @@ class HypothesisFacts:
 
 @dataclass(frozen=True, slots=True)
 class IncidentFacts:
+    """One incident. ``asserted_at``: when one of its findings last held (unix s), None = not known."""
+
     id: int
     cluster: str
     kind: FaultKind
@@ -206,6 +208,7 @@ class IncidentFacts:
     entities: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
     dark: tuple[str, ...] = ()
+    asserted_at: float | None = None
 
 
 # --- deciding and acting --------------------------------------------------------------------------------------------

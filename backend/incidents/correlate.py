@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,8 +50,8 @@ class Fold:
 class _Cause:
     """What leads an incident, or a suspicion that opens one: enough to say who belongs to it. Times are unix s.
 
-    keys: findings already linked. ends_at: when it was closed, None = live. strength: 0 = a code that stands by
-    itself, higher is weaker.
+    keys: findings already linked. ends_at: when it was closed, None = live. held_to: when it was last asserted before
+    that. strength: 0 = a code that stands by itself, higher is weaker.
     """
 
     kind: str
@@ -60,9 +60,34 @@ class _Cause:
     job: str
     begins_at: float
     ends_at: float | None
+    held_to: float
     keys: frozenset[str]
     strength: tuple[bool, int, int]
     own: bool
+
+
+class _Causes:
+    """Causes by what a suspicion may share with them: finding, entity, node or job. A storm of suspicions is then
+    compared with its neighbours only, not with every open incident."""
+
+    def __init__(self, causes: Iterable[tuple[int, _Cause]] = ()) -> None:
+        self._by: dict[tuple[str, ...], dict[int, _Cause]] = {}
+        for place, cause in causes:
+            self.add(place, cause)
+
+    def add(self, place: int, cause: _Cause) -> None:
+        shared = [("entity", cause.kind, *cause.entity), ("node", cause.node), ("job", cause.job)]
+        for key in (*shared, *(("finding", key) for key in cause.keys)):
+            if key[-1]:
+                self._by.setdefault(key, {})[place] = cause
+
+    def near(self, suspicion: Suspicion) -> Mapping[int, _Cause]:
+        lead = suspicion.cause
+        shared = [("entity", lead.kind, lead.entity.kind, lead.entity.id), ("node", suspicion.node)]
+        found: dict[int, _Cause] = {}
+        for key in (*shared, ("job", suspicion.job), *(("finding", key) for key in lead.keys)):
+            found |= self._by.get(key, {})
+        return found
 
 
 def correlate(
@@ -82,9 +107,9 @@ def correlate(
     """
     known = [(i.id, _of_incident(i)) for i in sorted(incidents, key=lambda i: i.id) if _recent(i, now, fold_s)]
     folds: list[Fold] = []
-    fresh: list[tuple[int, _Cause]] = []
+    old, fresh = _Causes(known), _Causes()
     for suspicion in sorted(_with_dark_gathered(suspicions, known, many_dark), key=_order):
-        found = _home(suspicion, known, fold_s, node_s)
+        found = _home(suspicion, old, fold_s, node_s)
         if found is not None:
             place, relation = found
             folds.append(Fold(suspicion, incident=place, victim=relation in CONSEQUENCES))
@@ -94,7 +119,7 @@ def correlate(
             place, relation = found
             folds.append(Fold(suspicion, opens_with=place, victim=relation in CONSEQUENCES))
         elif suspicion.opens:
-            fresh.append((len(folds), _of_suspicion(suspicion)))
+            fresh.add(len(folds), _of_suspicion(suspicion))
             folds.append(Fold(suspicion))
     return tuple(folds)
 
@@ -103,12 +128,10 @@ def _recent(incident: IncidentFacts, now: float, fold_s: float) -> bool:
     return incident.state in LIVE or (incident.closed_at is not None and now - incident.closed_at <= fold_s)
 
 
-def _home(
-    suspicion: Suspicion, causes: Sequence[tuple[int, _Cause]], fold_s: float, node_s: float
-) -> tuple[int, Relation] | None:
+def _home(suspicion: Suspicion, causes: _Causes, fold_s: float, node_s: float) -> tuple[int, Relation] | None:
     """The best place among causes: the nearest relation, then the strongest cause, then the oldest."""
     found: list[tuple[tuple[int, tuple[bool, int, int], float, int], int, Relation]] = []
-    for place, cause in causes:
+    for place, cause in causes.near(suspicion).items():
         relation = _relation(suspicion, cause, fold_s, node_s)
         if relation is not None:
             order = (NEARNESS.index(relation), cause.strength, cause.begins_at, place)
@@ -122,11 +145,13 @@ def _home(
 def _relation(suspicion: Suspicion, cause: _Cause, fold_s: float, node_s: float) -> Relation | None:
     lead, since = suspicion.cause, suspicion.since
     here = bool(suspicion.node) and suspicion.node == cause.node
-    # Of a closed incident only a level that was there before it was closed is no news.
-    if cause.ends_at is None or since <= cause.ends_at:
+    linked = bool(lead.keys & cause.keys)
+    # Of a closed incident no news: a level that holds on, and a line from the time when it held. What came after its
+    # last sign, while it waited to be closed, is a new fault.
+    if cause.ends_at is None or since <= (cause.ends_at if linked else cause.held_to):
         if _is(lead, cause):
             return "same"
-        if lead.keys & cause.keys:
+        if linked:
             return "same" if here else "kept"
     if here and _on_node(suspicion, cause, node_s):
         return "node"
@@ -189,6 +214,7 @@ def _of_suspicion(suspicion: Suspicion) -> _Cause:
         job=suspicion.job,
         begins_at=suspicion.since,
         ends_at=None,
+        held_to=suspicion.since,
         keys=lead.keys,
         strength=_strength(lead),
         own=_stands_alone(lead),
@@ -209,6 +235,7 @@ def _of_incident(incident: IncidentFacts) -> _Cause:
         job=incident.job,
         begins_at=incident.opened_at,
         ends_at=None if incident.state in LIVE else incident.closed_at,
+        held_to=incident.opened_at if incident.asserted_at is None else incident.asserted_at,
         keys=incident.keys,
         strength=_strength(as_lead),
         own=_stands_alone(as_lead),

@@ -39,6 +39,7 @@ def facts_of(row: Incident, keys: Iterable[str] = ()) -> IncidentFacts:
         entities=tuple(row.entities),
         keys=frozenset(keys),
         dark=tuple(row.dark),
+        asserted_at=unix(row.last_asserted_at),
     )
 
 
