@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 
 from sqlmodel import Session, col, or_, select
 
-from backend.answers.fleet_state import FleetState, Slots, Trouble, slots_of
+from backend.answers.fleet_state import FleetState, Slots, Trouble
 from backend.model.actions import Exclusion
 from backend.model.incidents import Incident
-from backend.store import cluster
 
 DAY = timedelta(hours=24)
 
@@ -41,11 +40,10 @@ def healthy_day(session: Session, name: str, now: datetime, fleet: FleetState) -
 
     Starts when the first node was heard of, if that was later: before it nothing is known, so nothing is drawn.
     """
-    nodes = [row for row in cluster.nodes(session, name) if row.retired_at is None]
-    if not fleet.total:
+    if not fleet.total or fleet.since is None:
         return ()
-    slots = slots_of(cluster.devices(session, name), nodes)
-    start = max(now - DAY, min(row.first_seen for row in nodes))
+    slots = fleet.slots
+    start = max(now - DAY, fleet.since)
     spans = [
         *_incident_spans(session, name, start, slots),
         *_exclusion_spans(session, name, start, slots),
@@ -63,11 +61,12 @@ def sweep(spans: Iterable[Span], start: datetime, now: datetime, total: int) -> 
         if span.end is not None and span.end <= now:
             turns.append((max(span.end, start), -1, span))
     out: Counter[tuple[str, int]] = Counter()
+    left = total
     steps = [Step(start, total, "start")]
     for at, sign, span in sorted(turns, key=lambda turn: (turn[0], turn[1])):
         for gpu in span.gpus:
             out[gpu] += sign
-        left = total - sum(n > 0 for n in out.values())
+            left -= sign if out[gpu] == (1 if sign > 0 else 0) else 0
         if left == steps[-1].healthy:
             continue
         step = Step(at, left, span.why if sign > 0 else f"{span.why}: over")

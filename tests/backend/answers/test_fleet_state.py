@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from backend.answers.fleet_state import (
     RANK,
+    Gpu,
     Sight,
     Trouble,
     distinct,
@@ -20,7 +21,7 @@ from backend.answers.fleet_state import (
     slots_of,
 )
 from backend.answers.pulse import Pulse
-from backend.model.cluster import Device, Node
+from backend.model.cluster import Node
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SILENT = NOW - timedelta(minutes=1)
@@ -37,8 +38,8 @@ def node(**more: Any) -> Node:
     return Node(**(base | more))
 
 
-def device(index: str, id_: str) -> Device:
-    return Device(cluster="main", id=id_, node="n1", index=index, first_seen=NOW, last_seen=NOW)
+def device(index: str, id_: str) -> Gpu:
+    return Gpu(id_, "n1", index)
 
 
 def test_a_node_at_work_has_no_trouble() -> None:
