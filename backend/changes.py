@@ -7,17 +7,22 @@ of a commit in the observe process. ``nudge`` makes the follower look at once in
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlmodel import Session, col, func, select
 
+from backend.model.incidents import Entry
 from backend.model.system import Beat
 from backend.store import incidents
 
 #: Enough for a browser that slept a minute; one that slept longer reloads everything by itself.
 KEPT = 2000
+#: Writers may commit out of the order of their ids: how long a skipped id is looked for until it counts as rolled back.
+HOLE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Changes:
         self._news = threading.Condition()
         self._nudged = threading.Event()
         self._entry: int | None = None
+        self._holes: dict[int, float] = {}
         self._beat: datetime | None = None
 
     def latest(self) -> int:
@@ -71,12 +77,28 @@ class Changes:
         if self._entry is None:
             self._entry = newest
         rows = incidents.entries_after(session, self._entry) if newest > self._entry else ()
-        seen = dict.fromkeys((row.cluster, str(row.incident_id)) for row in rows)
+        news = [*self._filled(session), *rows]
+        seen = dict.fromkeys((row.cluster, str(row.incident_id)) for row in news)
         for cluster, incident_id in seen:
             self.publish("incident", incident_id, cluster)
-        if rows:
-            self._entry = rows[-1].id
-        return self._follow_beats(session) or bool(rows)
+        self._move_on(rows)
+        return self._follow_beats(session) or bool(news)
+
+    def _filled(self, session: Session) -> Sequence[Entry]:
+        """Entries that a slower transaction committed after higher ones had been read."""
+        now = time.monotonic()
+        self._holes = {number: until for number, until in self._holes.items() if until > now}
+        rows = incidents.entries_by_id(session, tuple(self._holes)) if self._holes else ()
+        for row in rows:
+            self._holes.pop(row.id or 0)
+        return rows
+
+    def _move_on(self, rows: Sequence[Entry]) -> None:
+        until = time.monotonic() + HOLE_S
+        for row in rows:
+            number, before = row.id or 0, self._entry or 0
+            self._holes |= dict.fromkeys(range(before + 1, number), until)
+            self._entry = number
 
     def _follow_beats(self, session: Session) -> bool:
         beat: datetime | None = session.exec(select(func.max(col(Beat.at)))).one()

@@ -78,5 +78,9 @@ def entries_after(session: Session, entry_id: int, limit: int = 500) -> Sequence
     return session.exec(select(Entry).where(col(Entry.id) > entry_id).order_by(col(Entry.id)).limit(limit)).all()
 
 
+def entries_by_id(session: Session, ids: Sequence[int]) -> Sequence[Entry]:
+    return session.exec(select(Entry).where(col(Entry.id).in_(ids)).order_by(col(Entry.id))).all()
+
+
 def newest_entry(session: Session) -> int:
     return session.exec(select(func.max(col(Entry.id)))).one() or 0
