@@ -37,7 +37,7 @@ def act(watch: Watch) -> bool:
 
 def _claim_next(watch: Watch) -> Order | None:
     now = watch.clock.now()
-    with watch.store.write() as session:
+    with watch.turn() as session:
         for order in actions.due_orders(session, watch.cluster, now):
             before = session.get(Order, order.after_id) if order.after_id else None
             if before is not None and before.state in actions.FAILED:
@@ -70,7 +70,7 @@ def carry_out(watch: Watch, backend: ClusterBackend, order: Order) -> None:
     except ActionError as error:
         _not_sent(watch, order, error)
         return
-    with watch.store.write() as session:
+    with watch.turn() as session:
         guards = judge_order(session, watch, order, node)
         now = watch.clock.now()
         refused = [g.reason for g in guards if g.verdict == "refuses"]
@@ -111,7 +111,7 @@ def facts_of(order: Order) -> OrderFacts:
 def finish(watch: Watch, order: Order, outcome: Outcome) -> None:
     """Commit what the cluster did."""
     now = watch.clock.now()
-    with watch.store.write() as session:
+    with watch.turn() as session:
         change = {"state": "done", "ended_at": now, "outcome": outcome.text, "error": ""}
         if claim(session, Order, order.id, {"state": "sent"}, change):
             _tell_end(session, watch, order, "done", outcome.text)
@@ -139,7 +139,7 @@ def _not_done(watch: Watch, order: Order, error: ActionError) -> None:
     if error.permanent:
         _give_back(watch, order, "sent", error)
         return
-    with watch.store.write() as session:
+    with watch.turn() as session:
         claim(session, Order, order.id, {"state": "sent"}, {"error": str(error)})
     watch.changes.nudge()
 
@@ -147,7 +147,7 @@ def _not_done(watch: Watch, order: Order, error: ActionError) -> None:
 def _give_back(watch: Watch, order: Order, state: str, error: ActionError) -> None:
     now = watch.clock.now()
     final = error.permanent or order.attempts >= actions.MOST_ATTEMPTS
-    with watch.store.write() as session:
+    with watch.turn() as session:
         change: dict[str, Any] = {"error": str(error), "lease_until": None, "claimed_by": ""}
         change |= {"state": "failed", "ended_at": now} if final else {"state": "waiting"}
         change |= {} if final else {"not_before": now + timedelta(seconds=RETRY_S)}
@@ -163,7 +163,7 @@ def recover(watch: Watch, backend: ClusterBackend) -> bool:
         lost = actions.lost_orders(session, watch.cluster, now)
     for order in lost:
         if order.state == "claimed":
-            with watch.store.write() as session:
+            with watch.turn() as session:
                 expect = {"state": "claimed", "claimed_by": order.claimed_by}
                 claim(session, Order, order.id, expect, {"state": "waiting", "claimed_by": "", "lease_until": None})
         else:
@@ -174,7 +174,7 @@ def recover(watch: Watch, backend: ClusterBackend) -> bool:
 def _settle(watch: Watch, backend: ClusterBackend, order: Order) -> None:
     now = watch.clock.now()
     lease = {"lease_until": now + timedelta(seconds=watch.rules.lease_s), "claimed_by": watch.who}
-    with watch.store.write() as session:
+    with watch.turn() as session:
         if not claim(session, Order, order.id, {"state": "sent", "claimed_by": order.claimed_by}, lease):
             return
     try:
@@ -186,13 +186,13 @@ def _settle(watch: Watch, backend: ClusterBackend, order: Order) -> None:
     if outcome is not None:
         finish(watch, order, outcome)
         return
-    with watch.store.write() as session:
+    with watch.turn() as session:
         change = {"state": "waiting", "claimed_by": "", "lease_until": None, "not_before": now}
         claim(session, Order, order.id, {"state": "sent"}, change)
 
 
 def _uncertain(watch: Watch, order: Order, why: str) -> None:
-    with watch.store.write() as session:
+    with watch.turn() as session:
         now = watch.clock.now()
         if claim(session, Order, order.id, {"state": "sent"}, {"state": "uncertain", "ended_at": now, "error": why}):
             _tell_end(session, watch, order, "uncertain", why)

@@ -151,7 +151,7 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
     findings = [finding for verdict in judged.values() for finding in verdict.findings]
     suspicions = fuse(findings, fleet, watch.catalogue)
     watch.cursor, watch.last_at = cursor, max(tick.at, watch.last_at)
-    with watch.store.write() as session:
+    with watch.turn() as session:
         delta = conclude(session, watch, tick, fleet, judged, findings, suspicions, telemetry=telemetry)
         report(session, watch, judged, broken)
         if not telemetry or not delta.empty or tick.at - watch.saved_at >= watch.rules.save_every_s:

@@ -42,7 +42,7 @@ def propose(watch: Watch) -> bool:
     with watch.store.read() as session:
         waiting = [row.id for row in incidents.undecided(session, watch.cluster)]
     for incident_id in waiting:
-        with watch.store.write() as session:
+        with watch.turn() as session:
             incident = session.get_one(Incident, incident_id)
             if incident.decided_revision < incident.revision:
                 propose_one(session, watch, incident)

@@ -26,7 +26,7 @@ def settle_returns(watch: Watch) -> bool:
         ready = [row.id for row in rows if not row.blind and row.clear_s >= watch.rules.hold_s]
     moved = False
     for incident_id in ready:
-        with watch.store.write() as session:
+        with watch.turn() as session:
             moved |= give_back(session, watch, session.get_one(Incident, incident_id))
     if moved:
         watch.changes.nudge()

@@ -6,7 +6,8 @@ import io
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,6 +26,7 @@ from backend.model.events import DetectorState
 from backend.ring import Ring
 from backend.store import findings as finding_rows
 from backend.store import system
+from backend.store.claims import take_turn
 from backend.store.engine import Store
 from detectors.catalogue import Catalogue
 from detectors.detector import Arrays, Detector, arrays_of, state_from
@@ -102,6 +104,14 @@ class Watch:
             self.broken = frozenset(b.name for b in beats if b.kind == "detector" and b.failing_since is not None)
             self._restore(session, self.inventory.fleet)
         self.stale = False
+
+    @contextmanager
+    def turn(self) -> Iterator[Session]:
+        """A transaction that changes incidents, decisions or orders. Those of one cluster take turns until they
+        commit, in all threads and processes, so that each judges by what the one before it left."""
+        with self.store.write() as session:
+            take_turn(session, self.cluster)
+            yield session
 
     def darken(self, source: str, dark: bool) -> None:
         """Remember which sources do not answer; incidents say so."""

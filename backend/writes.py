@@ -38,7 +38,7 @@ def _writing(watch: Watch, person: Person, role: str, action: str, target: str) 
     """One transaction by one person: right checked first, audited with the change, pages told after the commit."""
     if not allows(person, role):
         raise Forbidden(f"Your role is {person.role}; {action} needs {role}.")
-    with watch.store.write() as session:
+    with watch.turn() as session:
         yield session
         people.audit(session, watch.clock.now(), person.name, action, target, {"cluster": watch.cluster})
     watch.changes.nudge()

@@ -1,12 +1,23 @@
-"""The claim: change a row only while it still is what the claimer saw, so that of many exactly one wins."""
+"""Who may change a row: the claim (only while it still is what the claimer saw), and turns for larger changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from zlib import crc32
 
-from sqlalchemy import ColumnElement, inspect, update
+from sqlalchemy import ColumnElement, inspect, text, update
 from sqlmodel import Session, SQLModel
+
+#: First halves of advisory locks' keys (four letters in ASCII); the second is the cluster's.
+EVENTS, CHANGES = 0x65766E74, 0x63686E67
+
+
+def take_turn(session: Session, cluster: str, log: int = CHANGES) -> None:
+    """Wait until every earlier writer of this cluster and ``log`` has committed. SQLite writers take turns anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        turn = {"log": log, "cluster": crc32(cluster.encode()) - 2**31}
+        session.connection().execute(text("SELECT pg_advisory_xact_lock(:log, :cluster)"), turn)
 
 
 def claim(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from zlib import crc32
 
-from sqlalchemy import Table, text
+from sqlalchemy import Table
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlmodel import Session, col, func, select
 
 from backend.model.events import Event
+from backend.store.claims import EVENTS, take_turn
 
 #: Rows of one statement: 16 columns each, far below SQLite's limit of 32,766 bound parameters.
 MANY = 500
-#: First half of the advisory lock's key ("evnt" in ASCII); the second is the cluster's.
-APPEND_LOCK = 0x65766E74
 
 
 def append_events(session: Session, cluster: str, rows: Sequence[Event]) -> tuple[int, int]:
@@ -30,9 +28,7 @@ def append_events(session: Session, cluster: str, rows: Sequence[Event]) -> tupl
     session.flush()
     table = _table()
     on_postgresql = session.get_bind().dialect.name == "postgresql"
-    if on_postgresql:
-        turn = {"log": APPEND_LOCK, "cluster": crc32(cluster.encode()) - 2**31}
-        session.connection().execute(text("SELECT pg_advisory_xact_lock(:log, :cluster)"), turn)
+    take_turn(session, cluster, EVENTS)
     accepted = 0
     for at in range(0, len(rows), MANY):
         values = [_values(table, row) for row in rows[at : at + MANY]]
