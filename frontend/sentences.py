@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frontend.words import count, first, listed, sentence, shorten
+from frontend.words import brief, count, listed, sentence
 
 #: An answer has at most this many characters of a headline: two lines at 1280.
 HEADLINE = 64
@@ -19,7 +19,7 @@ def now_answer(waiting: Sequence[str], open_: int, total: int, healthy: int, unk
     """``waiting`` are headlines that wait for a decision, worst first; ``mine``: this reader may decide."""
     who = "you" if mine else "an approver"
     if waiting:
-        first_ = shorten(first(waiting[0]), HEADLINE)
+        first_ = brief(waiting[0], HEADLINE)
         if len(waiting) == 1:
             return sentence(f"One thing waits for {who}: {first_}")
         return sentence(f"{len(waiting)} things wait for {who}. Worst first: {first_}")
@@ -86,7 +86,7 @@ def incidents_answer(open_: int, waiting: int, mine: bool) -> str:
 
 def incident_answer(headline: str, then: str) -> str:
     """What broke, then what helps or what came of it."""
-    return f"{sentence(shorten(first(headline), 90))} {then}".strip()
+    return f"{sentence(brief(headline, 90))} {then}".strip()
 
 
 def verbs(plan: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ _BOUND: Final = re.compile(
 #: A host name: hyphens inside it are no place to break.
 _HOST: Final = re.compile(r"\b[A-Za-z][\w.]*(?:-[\w.]+)+")
 _SENTENCE: Final = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+_CLAUSE: Final = re.compile(r"[;:,] | and ")
 #: A longer name may break: it would not fit a narrow page.
 _LONGEST: Final = 32
 
@@ -122,6 +123,13 @@ def sentence(text: str) -> str:
     """Ends like a sentence."""
     said = text.strip()
     return said if not said or said[-1] in ".!?…" else said + "."
+
+
+def brief(text: str, most: int) -> str:
+    """Its first sentence; where that is too long, the clauses that fit, else cut at a word."""
+    said = first(text)
+    ends = [found.start() for found in _CLAUSE.finditer(said) if most // 3 <= found.start() <= most]
+    return said if len(said) <= most else said[: ends[-1]] if ends else shorten(said, most)
 
 
 def first(text: str) -> str:

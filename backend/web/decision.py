@@ -148,9 +148,11 @@ def touches(story: IncidentStory, decision: Decision, seen: Visit) -> tuple[Chip
 
 
 def judged(decision: Decision) -> list[dict[str, Any]]:
-    """Its guards; what asked for a person holds once a person has answered."""
-    by = decision.decided_by
-    return [g | {"verdict": "holds", "measured": by} if by and g["verdict"] == "asks" else g for g in decision.guards]
+    """Its guards, where there is a plan to judge; what asks for a person only does so while the plan waits."""
+    answered = {"verdict": "holds", "measured": decision.decided_by or "not asked"}
+    waits = decision.state == "proposed"
+    rows = decision.guards if decision.plan else []
+    return [g | answered if g["verdict"] == "asks" and not waits else g for g in rows]
 
 
 def guards_head(rows: Sequence[Mapping[str, Any]]) -> str:

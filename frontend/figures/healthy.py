@@ -30,7 +30,7 @@ def healthy(times: NDArray[np.float64], counts: NDArray[np.float32], theme: Them
             theme,
             margin={"l": 44, "r": 12, "t": 10, "b": 26},
             yaxis=axis(theme, range=[low, high + room], nticks=4, tickformat=",d", rangemode="nonnegative"),
-            xaxis=time_axis(theme, narrow, float(times[0]), float(times[-1])),
+            xaxis=time_axis(theme, 4 if narrow else 6, float(times[0]), float(times[-1])),
         ),
     )
 

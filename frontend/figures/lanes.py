@@ -19,6 +19,8 @@ LANE_PX = 62
 EDGE_PX = 56
 #: Share of a lane that its title takes.
 TITLE = 0.36
+#: Characters that fit across the figure at 12 px, beside the decision at 1280 and on a phone.
+WIDE_CHARS, NARROW_CHARS = 84, 42
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def lanes(story: Story, theme: Theme, narrow: bool) -> dict[str, Any]:
         shapes += [_block(level, story, y, theme) for level in lane.levels]
         notes += [_title(lane, ceiling, theme, narrow), *_said(lane, story, y, theme, narrow)]
     last = "y" if count == 1 else f"y{count}"
-    xaxis = time_axis(theme, narrow, story.start, story.end, anchor=last)
+    xaxis = time_axis(theme, 4 if narrow else 9, story.start, story.end, anchor=last)
     return drawn(
         traces,
         layout(
@@ -173,21 +175,24 @@ def _title(lane: Lane, ceiling: float, theme: Theme, narrow: bool) -> dict[str, 
 
 def _said(lane: Lane, story: Story, y: str, theme: Theme, narrow: bool) -> list[dict[str, Any]]:
     """Words inside a lane: on each level, and beside the first cause."""
-    most = 26 if narrow else 78
-    inside = {"yref": f"{y} domain", "xanchor": "left", "yanchor": "middle"}
-    span = story.end - story.start
-    found = []
-    for level in lane.levels:
-        late = level.start > story.start + 0.6 * span
-        side = {"xanchor": "right", "xshift": -8} if late else {"xshift": 10}
-        found.append(
-            words(theme, shorten(level.text, most), max(level.start, story.start) * 1000, 0.5, **(inside | side))
-        )
-    for event in [e for e in lane.events if e.at == story.cause_at][:1]:
-        late = event.at > story.start + 0.6 * span
-        side = {"xanchor": "right", "xshift": -12} if late else {"xshift": 12}
-        found.append(words(theme, shorten(event.text, most), event.at * 1000, 0.5, "ink", **(inside | side)))
-    return found
+    first = [e for e in lane.events if e.at == story.cause_at][:1]
+    return [
+        *(
+            _beside(level.text, max(level.start, story.start), story, y, theme, "ink-2", narrow)
+            for level in lane.levels
+        ),
+        *(_beside(event.text, event.at, story, y, theme, "ink", narrow) for event in first),
+    ]
+
+
+def _beside(text: str, at: float, story: Story, y: str, theme: Theme, ink: str, narrow: bool) -> dict[str, Any]:
+    """Words right of a moment, or left of it where there is more room; no longer than the room."""
+    share = (at - story.start) / (story.end - story.start)
+    left = share > 0.6
+    room = int((share if left else 1 - share) * (NARROW_CHARS if narrow else WIDE_CHARS)) - 3
+    side = {"xanchor": "right", "xshift": -12} if left else {"xanchor": "left", "xshift": 12}
+    place = {"yref": f"{y} domain", "yanchor": "middle", **side}
+    return words(theme, shorten(text, max(8, room)), at * 1000, 0.5, ink, **place)
 
 
 def _cause(story: Story, theme: Theme) -> list[dict[str, Any]]:

@@ -169,6 +169,7 @@ def _aisle_axis(drawn: Plan, theme: Theme) -> dict[str, Any]:
         range=[drawn.rows - 0.5 + EDGE, -0.5 - EDGE],
         fixedrange=True,
         showgrid=False,
+        showline=False,
         tickvals=[i * (drawn.tall + 1) + drawn.tall / 2 - 0.5 for i in aisles],
         ticktext=[inert(drawn.blocks[i * drawn.across].rack[:MOST_CHARS]) for i in aisles],
     ) | {"ticklabelstandoff": 8}

@@ -47,13 +47,13 @@ def axis(theme: Theme, **more: Any) -> dict[str, Any]:
     }
 
 
-def time_axis(theme: Theme, narrow: bool, start: float, end: float, **more: Any) -> dict[str, Any]:
-    """UTC from ``start`` to ``end`` (unix s); a narrow page loses ticks, not points."""
+def time_axis(theme: Theme, most: int, start: float, end: float, **more: Any) -> dict[str, Any]:
+    """UTC from ``start`` to ``end`` (unix s), with at most so many ticks: a narrow page loses ticks, not points."""
     span_s = end - start
     form = "%H:%M:%S" if span_s < 900 else "%H:%M" if span_s < 129_600 else "%d %b %H:%M"
-    ticks = (3 if span_s < 900 or span_s >= 129_600 else 4) if narrow else 7
+    ticks = most if 900 <= span_s < 129_600 else max(3, most - 2)
     span = [start * 1000, end * 1000]
-    return axis(theme, type="date", tickformat=form, nticks=ticks, showgrid=False, range=span, **more)
+    return axis(theme, type="date", tickformat=form, nticks=ticks, tickangle=0, showgrid=False, range=span, **more)
 
 
 def layout(theme: Theme, **more: Any) -> dict[str, Any]:

@@ -55,6 +55,13 @@ def test_the_first_sentence_stands_alone() -> None:
     assert words.first("GPU 3 of n1 is lost (Xid 79). The driver asks for a reboot.") == "GPU 3 of n1 is lost (Xid 79)"
 
 
+def test_a_long_headline_ends_at_a_clause() -> None:
+    warm = "GPU 2 of gpu-026 runs at 89 °C against 58 °C of its peers and slows down: SM clock 1,830 against 1,950 MHz."
+    assert words.brief(warm, 64) == "GPU 2 of gpu-026 runs at 89 °C against 58 °C of its peers"
+    assert words.brief("short.", 64) == "short"
+    assert words.brief("x" * 20 + " " + "y" * 80, 64).endswith("…")
+
+
 def test_kinds_spell_their_abbreviations() -> None:
     assert words.kind_words("gpu_bus_loss") == "GPU bus loss"
     assert words.kind_words("pcie_width_downgrade") == "PCIe width downgrade"

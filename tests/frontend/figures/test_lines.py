@@ -37,6 +37,13 @@ def test_absence_is_a_grey_block_with_words() -> None:
     assert any("no data" in a["text"] for a in figure["layout"]["annotations"])
 
 
+def test_words_in_a_lane_are_no_longer_than_their_room() -> None:
+    levels = tuple(Level(at, 2000.0, "w" * 5 + " word" * 40) for at in (1000.0, 1500.0, 1900.0))
+    figure = lanes(Story(1000.0, 2000.0, None, (Lane("x", levels=levels),)), THEMES["light"], narrow=True)
+    said = [a["text"] for a in figure["layout"]["annotations"] if "word" in a["text"]]
+    assert len(said) == 3 and all(len(text) <= 42 for text in said)
+
+
 def test_no_lane_and_no_cause_still_make_a_figure() -> None:
     figure = lanes(Story(0.0, 10.0, None), THEMES["dark"], narrow=True)
     assert not figure["layout"].get("shapes")
