@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -36,17 +35,6 @@ def test_nobody_signs_in_without_a_hash(known: str | None) -> None:
 
 def test_an_unknown_user_costs_as_much_as_a_known_one() -> None:
     assert extract_parameters(passwords.NOBODY) == extract_parameters(passwords.hash_password("x"))
-    known = passwords.hash_password("right")
-
-    def took_s(known: str | None) -> float:
-        spans = []
-        for _ in range(5):
-            began = time.perf_counter()
-            passwords.verify_password("wrong", known)
-            spans.append(time.perf_counter() - began)
-        return min(spans)
-
-    assert 0.5 < took_s(None) / took_s(known) < 2
 
 
 def test_a_huge_password_is_wrong_and_quick() -> None:

@@ -126,17 +126,17 @@ def test_any_password_after_its_name_is_masked(secret: str, around: str) -> None
     "unit",
     ['password="', "password='\\", "://a@", "://", "eyJ-", "--a-", "-", "authorization: ", "a", "x-amz-", "SG.a"],
 )
-def test_four_times_the_text_takes_no_more_than_about_four_times_as_long(unit: str) -> None:
+def test_sixteen_times_the_text_takes_nowhere_near_the_square_of_the_time(unit: str) -> None:
     def took_s(size: int) -> float:
         text = unit * (size // len(unit))
         best = 9.0
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             redact(text)
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.process_time() - began)
         return best
 
-    assert took_s(80_000) < 10 * took_s(20_000) + 0.05
+    assert took_s(320_000) < 64 * took_s(20_000) + 0.2
 
 
 def test_it_stays_python_38_and_stdlib_for_the_job_wrapper() -> None:

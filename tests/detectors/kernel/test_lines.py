@@ -204,9 +204,9 @@ def test_time_grows_no_faster_than_the_line(piece: str) -> None:
         line = (piece * (chars // len(piece) + 1))[:chars]
         best = float("inf")
         for _ in range(3):
-            begin = time.perf_counter()
+            begin = time.process_time()
             parse(line)
-            best = min(best, time.perf_counter() - begin)
+            best = min(best, time.process_time() - begin)
         return best
 
     assert cost(MAX_CHARS) < 12 * 4 * max(cost(MAX_CHARS // 4), 1e-4)
