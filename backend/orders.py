@@ -12,6 +12,7 @@ from backend.act.base import ActionError, ClusterBackend
 from backend.cases import case_of, plan_of
 from backend.decide.guards import judge
 from backend.facts import GuardVerdict, NodeFacts, OrderFacts, Outcome, Verb
+from backend.incidents import lifecycle
 from backend.model.actions import Decision, Order
 from backend.model.incidents import Incident
 from backend.store import actions, incidents
@@ -42,8 +43,6 @@ def _claim_next(watch: Watch) -> Order | None:
             before = session.get(Order, order.after_id) if order.after_id else None
             if before is not None and before.state in actions.FAILED:
                 _end(session, order, "cancelled", now, f"Order {before.id} before it ended as {before.state}.")
-            elif before is not None and before.state != "done":
-                continue
             elif actions.claim_order(session, order, watch.who, now, watch.rules.lease_s):
                 session.refresh(order)
                 return order
@@ -56,10 +55,22 @@ def judge_order(session: Session, watch: Watch, order: Order, node: NodeFacts | 
     case = case_of(session, watch, incident, node=node, but_decision=order.decision_id)
     decision = session.get_one(Decision, order.decision_id)
     steps = [s for s in plan_of(decision) if s.verb is not None and s.verb.value == order.verb]
-    if order.verb == Verb.RESUME:
-        steps = []
-    guards = judge(case, tuple(steps), watch.rules.limits)
-    return tuple(g for g in guards if g.guard != "a person approves")
+    guards = tuple(g for g in judge(case, tuple(steps), watch.rules.limits) if g.guard != "a person approves")
+    return (*guards, clear_again(session, watch, incident, order)) if order.verb == Verb.RESUME else guards
+
+
+def clear_again(session: Session, watch: Watch, incident: Incident, order: Order) -> GuardVerdict:
+    """The guard of a resume: what it waited for still holds. Where a person said that it is mended, that counts."""
+    heir = lifecycle.heir_of(session, incident)
+    seconds = f"{incident.clear_s:.0f} s", f"{watch.rules.hold_s:.0f} s"
+    if heir is not None:
+        return GuardVerdict("seen and clear", "refuses", f"Incident {heir.id} keeps {order.node} out.", *seconds)
+    if incidents.told_since(session, order.incident_id, "resolving", order.created_at):
+        return GuardVerdict("seen and clear", "holds", "A person said that it is mended.", *seconds)
+    if not lifecycle.seen_clear(incident, watch.rules.hold_s):
+        why = "nobody can see it now" if incident.blind else "its fault shows again"
+        return GuardVerdict("seen and clear", "refuses", f"{order.node} stays out: {why}.", *seconds)
+    return GuardVerdict("seen and clear", "holds", "Nothing new was seen of it.", *seconds)
 
 
 def carry_out(watch: Watch, backend: ClusterBackend, order: Order) -> None:
@@ -68,7 +79,7 @@ def carry_out(watch: Watch, backend: ClusterBackend, order: Order) -> None:
         node = backend.read(order.node) if order.node else None
         witness = backend.witness(facts_of(order))
     except ActionError as error:
-        _not_sent(watch, order, error)
+        _give_back(watch, order, "claimed", error)  # nothing was called yet
         return
     with watch.turn() as session:
         guards = judge_order(session, watch, order, node)
@@ -115,7 +126,8 @@ def finish(watch: Watch, order: Order, outcome: Outcome) -> None:
         change = {"state": "done", "ended_at": now, "outcome": outcome.text, "error": ""}
         if claim(session, Order, order.id, {"state": "sent"}, change):
             _tell_end(session, watch, order, "done", outcome.text)
-            _mitigated(session, watch, order.incident_id, now)
+            if order.verb != Verb.RESUME and "dry_run" not in outcome.attrs:
+                _mitigated(session, watch, order.incident_id, now)
     watch.changes.nudge()
 
 
@@ -129,29 +141,26 @@ def _mitigated(session: Session, watch: Watch, incident_id: int, now: datetime) 
         announce(session, watch, incident, actions.latest_decision(session, incident_id), "changed")
 
 
-def _not_sent(watch: Watch, order: Order, error: ActionError) -> None:
-    """Nothing was called yet: wait and claim again, or give up where trying again is useless."""
-    _give_back(watch, order, "claimed", error)
-
-
 def _not_done(watch: Watch, order: Order, error: ActionError) -> None:
     """The call failed. Not answered: the witness settles it after the lease, never a blind re-send."""
     if error.permanent:
         _give_back(watch, order, "sent", error)
         return
     with watch.turn() as session:
-        claim(session, Order, order.id, {"state": "sent"}, {"error": str(error)})
+        claim(session, Order, order.id, {"state": "sent", "claimed_by": watch.who}, {"error": str(error)})
     watch.changes.nudge()
 
 
-def _give_back(watch: Watch, order: Order, state: str, error: ActionError) -> None:
+def _give_back(watch: Watch, order: Order, state: str, error: ActionError, wait_s: float = RETRY_S) -> None:
+    """It did not happen: wait and claim again, or give up where trying again is useless or was tried often enough."""
     now = watch.clock.now()
     final = error.permanent or order.attempts >= actions.MOST_ATTEMPTS
     with watch.turn() as session:
         change: dict[str, Any] = {"error": str(error), "lease_until": None, "claimed_by": ""}
         change |= {"state": "failed", "ended_at": now} if final else {"state": "waiting"}
-        change |= {} if final else {"not_before": now + timedelta(seconds=RETRY_S)}
-        if claim(session, Order, order.id, {"state": state}, change) and final:
+        change |= {} if final else {"not_before": now + timedelta(seconds=wait_s)}
+        mine = claim(session, Order, order.id, {"state": state, "claimed_by": order.claimed_by}, change)
+        if mine and final:
             _tell_end(session, watch, order, "failed", str(error))
     watch.changes.nudge()
 
@@ -163,9 +172,7 @@ def recover(watch: Watch, backend: ClusterBackend) -> bool:
         lost = actions.lost_orders(session, watch.cluster, now)
     for order in lost:
         if order.state == "claimed":
-            with watch.turn() as session:
-                expect = {"state": "claimed", "claimed_by": order.claimed_by}
-                claim(session, Order, order.id, expect, {"state": "waiting", "claimed_by": "", "lease_until": None})
+            _give_back(watch, order, "claimed", ActionError("the process that claimed it did not go on"), 0.0)
         else:
             _settle(watch, backend, order)
     return bool(lost)
@@ -177,6 +184,7 @@ def _settle(watch: Watch, backend: ClusterBackend, order: Order) -> None:
     with watch.turn() as session:
         if not claim(session, Order, order.id, {"state": "sent", "claimed_by": order.claimed_by}, lease):
             return
+        order = session.get_one(Order, order.id)
     try:
         outcome = backend.settle(facts_of(order))
     except ActionError as error:
@@ -186,9 +194,7 @@ def _settle(watch: Watch, backend: ClusterBackend, order: Order) -> None:
     if outcome is not None:
         finish(watch, order, outcome)
         return
-    with watch.turn() as session:
-        change = {"state": "waiting", "claimed_by": "", "lease_until": None, "not_before": now}
-        claim(session, Order, order.id, {"state": "sent"}, change)
+    _give_back(watch, order, "sent", ActionError(order.error or "the call did not reach the cluster"), 0.0)
 
 
 def _uncertain(watch: Watch, order: Order, why: str) -> None:

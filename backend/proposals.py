@@ -20,6 +20,9 @@ from backend.store.claims import claim
 from backend.telling import announce
 from backend.watch import Watch
 
+#: How long to wait before a plan of act mode that a guard refused is judged again.
+AGAIN_S = 15.0
+
 
 class Refused(Exception):
     """A guard refuses: nothing happened. ``guards`` are all verdicts, for the person who pressed."""
@@ -40,7 +43,10 @@ class Conflict(Exception):
 def propose(watch: Watch) -> bool:
     """Decide about each live incident that changed since it was last decided. True when there was one."""
     with watch.store.read() as session:
-        waiting = [row.id for row in incidents.undecided(session, watch.cluster)]
+        undecided = {(row.id or 0, row.revision): None for row in incidents.undecided(session, watch.cluster)}
+    now = watch.clock.now()
+    watch.judge_again = {key: at for key, at in watch.judge_again.items() if key in undecided}
+    waiting = [key[0] for key in undecided if watch.judge_again.get(key, now) <= now]
     for incident_id in waiting:
         with watch.turn() as session:
             incident = session.get_one(Incident, incident_id)
@@ -52,7 +58,8 @@ def propose(watch: Watch) -> bool:
 
 
 def propose_one(session: Session, watch: Watch, incident: Incident) -> None:
-    """One decision for the newest revision; a standing one that says the same is kept."""
+    """One decision for the newest revision; a standing one that says the same is kept. What act mode would do and a
+    guard refuses is judged again: a state that was too old, or another action's rest, passes."""
     now = watch.clock.now()
     facts = decide(case_of(session, watch, incident), watch.catalogue.kinds, watch.rules.limits)
     standing = actions.latest_decision(session, incident.id or 0)
@@ -62,10 +69,17 @@ def propose_one(session: Session, watch: Watch, incident: Incident) -> None:
         if standing is not None and standing.state in ("proposed", "observed", "nothing"):
             standing.state = "superseded"
             session.add(standing)
+        if standing is not None and standing.revision == incident.revision:
+            incident.revision += 1  # a plan of act mode that was judged again, and came out as another one
+            incident.decided_revision = incident.revision
         standing = _store_decision(session, incident, facts, now)
         incidents.tell(session, incident, now, "decision", facts.sentence, decision=standing.id)
     if standing.state == "automatic" and facts.allowed:
         enact(session, watch, incident, standing, origin="act", actor="watchkeeper")
+    elif standing.state == "automatic" and facts.acts:
+        standing.guards = [asdict(guard) for guard in facts.guards]
+        incident.decided_revision = incident.revision - 1
+        watch.judge_again[(incident.id or 0, incident.revision)] = now + timedelta(seconds=AGAIN_S)
     announce(session, watch, incident, standing, "opened")
 
 
@@ -123,7 +137,7 @@ def approve(session: Session, watch: Watch, decision: Decision, actor: str, note
 
 
 def enact(session: Session, watch: Watch, incident: Incident, decision: Decision, *, origin: str, actor: str) -> None:
-    """The plan as rows: one exclusion a node, one order a step, each waiting for the one before it."""
+    """The plan as rows: one exclusion a node, one order a step; what comes after a drain waits for it."""
     now = watch.clock.now()
     before: int | None = None
     for step in plan_of(decision):
@@ -151,7 +165,7 @@ def enact(session: Session, watch: Watch, incident: Incident, decision: Decision
         )
         session.add(order)
         session.flush()
-        before = order.id
+        before = order.id if step.verb is Verb.DRAIN else before
 
 
 def _exclude(

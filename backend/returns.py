@@ -10,10 +10,9 @@ from backend.facts import Verb
 from backend.incidents import lifecycle
 from backend.model.actions import Order
 from backend.model.incidents import Incident
-from backend.store import actions, incidents
+from backend.store import actions, incidents, system
 from backend.telling import announce
 from backend.watch import Watch
-from detectors.model import Severity
 
 #: How long to wait before a refused resume is ordered again.
 UNDO_AGAIN_S = 60.0
@@ -22,12 +21,13 @@ UNDO_AGAIN_S = 60.0
 def settle_returns(watch: Watch) -> bool:
     """Incidents seen and clear for hold_s: give their nodes back, then close them. True when one moved."""
     with watch.store.read() as session:
-        rows = incidents.live(session, watch.cluster)
-        ready = [row.id for row in rows if not row.blind and row.clear_s >= watch.rules.hold_s]
+        ready = [row.id for row in incidents.cleared(session, watch.cluster, watch.rules.hold_s)]
     moved = False
     for incident_id in ready:
         with watch.turn() as session:
-            moved |= give_back(session, watch, session.get_one(Incident, incident_id))
+            incident = session.get_one(Incident, incident_id)
+            if lifecycle.seen_clear(incident, watch.rules.hold_s):
+                moved |= give_back(session, watch, incident)
     if moved:
         watch.changes.nudge()
     return moved
@@ -42,7 +42,7 @@ def give_back(session: Session, watch: Watch, incident: Incident, actor: str = "
     orders = actions.orders_of(session, incident.id or 0)
     if any(o.state in actions.PENDING for o in orders):
         return False
-    heir = heir_of(session, incident)
+    heir = lifecycle.heir_of(session, incident)
     if heir is not None:
         hand_over(session, incident, heir, watch.clock.now())
         close(session, watch, incident, actor)
@@ -56,13 +56,6 @@ def give_back(session: Session, watch: Watch, incident: Incident, actor: str = "
         return False  # whether the node is drained nobody knows: a person closes it
     close(session, watch, incident, actor)
     return True
-
-
-def heir_of(session: Session, incident: Incident) -> Incident | None:
-    """The oldest other live incident of the same node that is loud enough to keep it out."""
-    rows = incidents.live(session, incident.cluster) if incident.node else ()
-    same = [row for row in rows if row.node == incident.node and row.id != incident.id]
-    return next((row for row in same if Severity.of(row.severity) >= Severity.HIGH), None)
 
 
 def hand_over(session: Session, incident: Incident, heir: Incident, now: datetime) -> None:
@@ -82,8 +75,10 @@ def kept_by_cluster(session: Session, drain: Order) -> bool:
 
 def resume(session: Session, watch: Watch, incident: Incident, drain: Order) -> bool:
     """Order a drained node back; approving the drain approved it. A resume that a guard refused, or that the cluster
-    never answered, is ordered again, but not at every turn."""
+    never answered, is ordered again, but not at every turn, and not while nothing at all may be sent."""
     now, undos = watch.clock.now(), actions.undos_of(session, drain)
+    if undos and (watch.rules.mode == "observe" or system.kill_switch(session, watch.cluster)):
+        return False
     ends = [o.ended_at or o.created_at for o in undos]
     if ends and (now - max(ends)).total_seconds() < UNDO_AGAIN_S:
         return False

@@ -90,6 +90,9 @@ class Watch:
     dark: tuple[str, ...] = ()
     broken: frozenset[str] = frozenset()
     stale: bool = True
+    # --- what the decide loop remembers: incident and revision whose automatic plan a guard refused, and when to judge
+    # it again
+    judge_again: dict[tuple[int, int], datetime] = field(default_factory=dict)
     # --- what the ingest routes remember: rows by source since the start, and when each pulse was last written
     brought: dict[str, Counter[str]] = field(default_factory=dict)
     heard: dict[str, datetime] = field(default_factory=dict)

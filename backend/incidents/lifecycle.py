@@ -196,6 +196,18 @@ def watch_clear(
             _set(session, row, clear_s=row.clear_s + elapsed_s, blind=False)
 
 
+def seen_clear(row: Incident, hold_s: float) -> bool:
+    """Live, seen, and clear for so long: what it took out may be given back."""
+    return row.state in store.LIVE and not row.blind and row.clear_s >= hold_s
+
+
+def heir_of(session: Session, row: Incident) -> Incident | None:
+    """The oldest other live incident of the same node that is loud enough to keep it out."""
+    same = store.live_on(session, row.cluster, row.node) if row.node else ()
+    others = (other for other in same if other.id != row.id)
+    return next((other for other in others if Severity.of(other.severity) >= Severity.HIGH), None)
+
+
 def _set(session: Session, row: Incident, *, clear_s: float, blind: bool) -> None:
     if row.clear_s != clear_s or row.blind != blind:
         row.clear_s, row.blind = clear_s, blind

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, func, or_, select
 
 from backend.model.actions import Decision, Exclusion, Order
@@ -71,12 +72,14 @@ def orders_since(session: Session, cluster: str, since: datetime) -> Sequence[Or
 
 
 def standing_drains(session: Session, cluster: str, node: str) -> Sequence[Order]:
-    """Drains of a node that were carried out and not given back since, oldest first, whatever incident asked."""
-    query = select(Order).where(col(Order.cluster) == cluster, col(Order.node) == node, col(Order.state) == "done")
-    done = session.exec(query.order_by(col(Order.ended_at), col(Order.id))).all()
-    returned = max((o.ended_at for o in done if o.verb == "resume" and o.ended_at), default=None)
-    drains = [o for o in done if o.verb == "drain"]
-    return [o for o in drains if returned is None or (o.ended_at is not None and o.ended_at > returned)]
+    """Drains of a node that were carried out and not given back since, oldest first, whatever incident asked.
+
+    A resume gives back the drain that it names and all before it. By number, not by time: clocks step back.
+    """
+    done = (col(Order.cluster) == cluster, col(Order.node) == node, col(Order.state) == "done")
+    returned = session.exec(select(func.max(Order.undoes_id)).where(*done, col(Order.verb) == "resume")).one() or 0
+    drains = select(Order).where(*done, col(Order.verb) == "drain", col(Order.id) > returned)
+    return session.exec(drains.order_by(col(Order.id))).all()
 
 
 def undos_of(session: Session, drain: Order) -> Sequence[Order]:
@@ -90,9 +93,12 @@ def order_by_key(session: Session, cluster: str, key: str) -> Order | None:
 
 
 def due_orders(session: Session, cluster: str, now: datetime, limit: int = 20) -> Sequence[Order]:
-    """Waiting orders whose time has come, oldest first; the order they wait for is looked at by the caller."""
+    """Waiting orders whose time has come, oldest first, and that wait for no order which may still change; how that
+    one ended is looked at by the caller."""
+    first = aliased(Order)
+    behind = select(first.id).where(col(first.id) == col(Order.after_id), col(first.state).in_(PENDING)).exists()
     query = select(Order).where(
-        col(Order.cluster) == cluster, col(Order.state) == "waiting", col(Order.not_before) <= now
+        col(Order.cluster) == cluster, col(Order.state) == "waiting", col(Order.not_before) <= now, ~behind
     )
     return session.exec(query.order_by(col(Order.id)).limit(limit)).all()
 

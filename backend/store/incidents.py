@@ -19,6 +19,19 @@ def live(session: Session, cluster: str) -> Sequence[Incident]:
     return session.exec(query.order_by(col(Incident.id))).all()
 
 
+def cleared(session: Session, cluster: str, hold_s: float) -> Sequence[Incident]:
+    """Live incidents that have been seen and clear for ``hold_s``, oldest first."""
+    query = select(Incident).where(col(Incident.cluster) == cluster, col(Incident.state).in_(LIVE))
+    query = query.where(col(Incident.blind).is_(False), col(Incident.clear_s) >= hold_s)
+    return session.exec(query.order_by(col(Incident.id))).all()
+
+
+def live_on(session: Session, cluster: str, node: str) -> Sequence[Incident]:
+    """Live incidents of one node, oldest first."""
+    query = select(Incident).where(col(Incident.cluster) == cluster, col(Incident.state).in_(LIVE))
+    return session.exec(query.where(col(Incident.node) == node).order_by(col(Incident.id))).all()
+
+
 def foldable(session: Session, cluster: str, closed_after: datetime) -> Sequence[Incident]:
     """Live incidents and those closed since ``closed_after``: where a late victim may still belong."""
     recent = or_(col(Incident.state).in_(LIVE), col(Incident.closed_at) >= closed_after)
@@ -71,6 +84,12 @@ def tell(
 
 def timeline(session: Session, incident_id: int) -> Sequence[Entry]:
     return session.exec(select(Entry).where(col(Entry.incident_id) == incident_id).order_by(col(Entry.id))).all()
+
+
+def told_since(session: Session, incident_id: int, what: str, since: datetime) -> bool:
+    """Has the timeline a line of this sort from ``since`` on?"""
+    query = select(Entry.id).where(col(Entry.incident_id) == incident_id, col(Entry.what) == what)
+    return session.exec(query.where(col(Entry.at) >= since).limit(1)).first() is not None
 
 
 def entries_after(session: Session, entry_id: int, limit: int = 500) -> Sequence[Entry]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from backend import orders, pipeline, writes
+from backend import orders, pipeline, proposals, writes
 from backend.act.base import ActionError
+from backend.act.dry_run import DryRunBackend
 from backend.clock import ManualClock
 from backend.facts import OrderFacts, Outcome
+from backend.model.actions import Order
 from backend.proposals import Conflict, Refused
 from backend.store.engine import Store
 from backend.writes import Forbidden
@@ -261,3 +264,103 @@ def test_a_quiet_cluster_stays_quiet(quiet: Bench) -> None:
     quiet.ticks(20)
     assert quiet.incidents() == []
     assert pipeline.observe(quiet.watch) is False
+
+
+class NeverTakes(DiesAfterTheCall):
+    """A cluster that does not answer the call, and where no witness shows that it was carried out."""
+
+    def perform(self, order: OrderFacts) -> Outcome:
+        raise ActionError("the controller timed out")
+
+    def settle(self, order: OrderFacts) -> Outcome | None:
+        return None
+
+
+def test_an_order_that_the_cluster_never_takes_fails_in_the_end(bench: Bench) -> None:
+    broken(bench)
+    writes.approve(bench.watch, bench.decision().id or 0, APPROVER)
+    bench.watch.backend = NeverTakes(bench.backend)  # type: ignore[assignment]  # never takes it, on purpose
+    for _ in range(12):
+        bench.clock.set(bench.clock.now() + timedelta(seconds=31))
+        bench.read_cluster()
+        bench.turn()
+    assert [(o.state, o.attempts) for o in bench.orders()] == [("failed", 8), ("cancelled", 0)]
+    assert "timed out" in bench.orders()[0].error
+
+
+def test_orders_that_wait_for_others_do_not_keep_the_rest_from_going(bench: Bench) -> None:
+    now = bench.clock.now()
+    row: dict[str, Any] = {
+        "cluster": "main",
+        "decision_id": 1,
+        "incident_id": 1,
+        "node": "gpu-009",
+        "kind": "x",
+        "reason": "r",
+    }
+    row |= {"created_at": now, "not_before": now, "verb": "drain"}
+    lease: dict[str, Any] = {"claimed_by": "another", "lease_until": now + timedelta(minutes=5)}
+    with bench.watch.store.write() as session:
+        session.add(Order(id=1, key="sent", state="sent", **row, **lease))
+        for number in range(2, 40):
+            session.add(Order(id=number, key=f"behind {number}", after_id=1, **row))
+        session.add(Order(id=40, key="free", **row))
+    claimed = orders._claim_next(bench.watch)
+    assert claimed is not None and claimed.key == "free"
+
+
+def test_one_job_that_cannot_be_requeued_does_not_keep_the_next_on_the_node(bench: Bench) -> None:
+    broken(bench)
+    decision, incident = bench.decision(), bench.incident()
+    requeue = decision.plan[-1]
+    with bench.watch.turn() as session:
+        two = session.merge(decision)
+        two.plan = [*decision.plan, {**requeue, "job": "another"}]
+        proposals.enact(session, bench.watch, incident, two, origin="approved", actor="ada")
+    drain, first, second = bench.orders()
+    assert (first.after_id, second.after_id) == (drain.id, drain.id)
+
+
+def test_a_dry_run_never_says_that_the_node_is_out(bench: Bench) -> None:
+    broken(bench)
+    bench.watch.backend = DryRunBackend(bench.backend.inventory)
+    writes.approve(bench.watch, bench.decision().id or 0, APPROVER)
+    bench.turn()
+    assert [o.state for o in bench.orders()] == ["done", "done"]
+    assert bench.incident().state == "open"
+
+
+def test_act_mode_acts_once_a_passing_refusal_is_over(sqlite_store: Store, clock: ManualClock) -> None:
+    """The state of the node was too old when the fault came: that is over with the next look at the cluster."""
+    bench = Bench(sqlite_store, clock, mode="act")
+    bench.ticks(3)
+    node = bench.busy_node()
+    bench.clock.set(bench.clock.now() + timedelta(minutes=2))
+    bench.xid(node, 3, 79)
+    bench.turn()
+    assert bench.orders() == []
+    assert bench.decision().state == "automatic"
+    bench.clock.set(bench.clock.now() + timedelta(seconds=proposals.AGAIN_S))
+    bench.read_cluster()
+    bench.turn()
+    assert bench.backend.read(node).out
+    assert [o.verb for o in bench.orders()] == ["drain", "requeue"]
+
+
+def test_a_plan_of_act_mode_that_is_judged_again_may_come_out_as_another(
+    sqlite_store: Store, clock: ManualClock
+) -> None:
+    """The job has left the node while its state was too old to act on: only the drain is left to do."""
+    bench = Bench(sqlite_store, clock, mode="act")
+    bench.ticks(3)
+    node = bench.busy_node()
+    bench.clock.set(bench.clock.now() + timedelta(minutes=2))
+    bench.xid(node, 3, 79)
+    bench.turn()
+    job = bench.world.scheduler.job_on(node)
+    assert job is not None
+    bench.world.scheduler.requeue(job, bench.now, bench.world.world_s, exclude=(node,))
+    bench.clock.set(bench.clock.now() + timedelta(seconds=90))
+    bench.read_cluster()
+    bench.turn()
+    assert [o.verb for o in bench.orders()] == ["drain"]
