@@ -101,13 +101,13 @@ def visit(request: Request) -> Visit:
     peer = request.client.host if request.client is not None else None
     if not auth.is_loopback(peer, parts.settings.server.host, request.headers):
         raise NeedSignIn
-    if parts.demo_person and request.method == "GET":
+    if parts.demo_person and request.method == "GET" and "text/html" in request.headers.get("accept", ""):
         return as_demo(found)
     return found
 
 
 def as_demo(found: Visit) -> Visit:
-    """The demo signs its reader in by itself; only on loopback, only where the demo's person exists."""
+    """The demo signs its reader in by itself: only a browser on loopback, only where the demo's person exists."""
     parts = found.parts
     try:
         cookie = auth.sign_in_as(parts.store, parts.settings.security, parts.demo_person, found.now, parts.secret)

@@ -45,9 +45,9 @@ def static_app() -> StaticFiles:
     return Files(directory=str(static_folder()))
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, pages: Environment | None = None) -> None:
     """Mount it all. ``app.state.parts`` is set already, and the API's own errors are installed before ours."""
-    pages = environment()
+    pages = pages or environment()
     for router in routers(pages):
         app.include_router(router, include_in_schema=False)
     app.mount("/static", static_app(), name="static")

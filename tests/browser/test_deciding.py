@@ -10,6 +10,7 @@ from sqlmodel import select
 
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.cluster import Node
+from backend.model.incidents import Incident
 from backend.registry import Parts
 from tests.backend.web import site
 from tests.browser.conftest import Visitor
@@ -160,3 +161,15 @@ def test_new_incidents_wait_behind_a_button_while_somebody_reads(visitor: Come, 
     expect(page.locator("#list")).not_to_contain_text("GPU 0 of gpu-001")
     new.click()
     expect(page.locator("#list")).to_contain_text("GPU 0 of gpu-001")
+
+
+def test_without_the_live_stream_the_page_asks_by_itself(visitor: Come, parts: Parts) -> None:
+    one = visitor("viewer")
+    one.page.route("**/live*", lambda route: route.abort())
+    one.page.goto("/incidents/1")
+    with parts.store.write() as session:
+        row = session.get_one(Incident, 1)
+        row.acknowledged_by = "operator"
+        session.add(row)
+    expect(one.page.locator(".facts")).to_contain_text("operator", timeout=12_000)
+    one.said.clear()

@@ -13,31 +13,40 @@ from backend.auth import COOKIE, sign_in_as
 from backend.clock import ManualClock
 from backend.registry import Parts
 from tests.backend.web import site, tales
+from tests.conftest import NOW
 
 Reader = Callable[[str], TestClient]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, migrated_sqlite: Path) -> Path:
-    """A data folder with an empty, migrated database."""
-    made = tmp_path / "store"
+@pytest.fixture(scope="session")
+def filled_sqlite(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole story, written once; tests copy it."""
+    folder = folder_with(migrated_sqlite, tmp_path_factory.mktemp("filled"))
+    made = site.parts_of(folder, ManualClock(NOW))
+    tales.fill(made)
+    made.store.close()
+    return folder / "watchkeeper.db"
+
+
+def folder_with(database: Path, folder: Path) -> Path:
+    """A data folder of one's own with a copy of a database."""
+    made = folder / "store"
     made.mkdir(mode=0o700)
-    shutil.copy(migrated_sqlite, made / "watchkeeper.db")
+    shutil.copy(database, made / "watchkeeper.db")
     return made
 
 
 @pytest.fixture
-def parts(folder: Path, clock: ManualClock) -> Iterator[Parts]:
-    made = site.parts_of(folder, clock)
-    tales.fill(made)
+def parts(tmp_path: Path, filled_sqlite: Path, clock: ManualClock) -> Iterator[Parts]:
+    made = site.parts_of(folder_with(filled_sqlite, tmp_path), clock, people=False)
     yield made
     made.store.close()
 
 
 @pytest.fixture
-def bare(folder: Path, clock: ManualClock) -> Iterator[Parts]:
+def bare(tmp_path: Path, migrated_sqlite: Path, clock: ManualClock) -> Iterator[Parts]:
     """Parts that have never heard of a node."""
-    made = site.parts_of(folder, clock)
+    made = site.parts_of(folder_with(migrated_sqlite, tmp_path), clock)
     yield made
     made.store.close()
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from fastapi import FastAPI
+from jinja2 import Environment
 from sqlmodel import Session
 
 from backend.act.dry_run import DryRunBackend
@@ -17,16 +18,18 @@ from backend.model.cluster import Allocation, Attempt, Device, Node
 from backend.registry import Parts, build
 from backend.security.passwords import hash_password
 from backend.settings import Cluster, Policy, Server, Settings, Store
-from backend.store import people, system
+from backend.store import system
+from backend.store.people import put_user
 from backend.web import routes as web
+from frontend.render import environment
 
 PASSWORD = "correct horse"
 ROLES = ("viewer", "operator", "approver", "admin")
 NODES, GPUS, A_RACK = 48, 8, 8
 
 
-def parts_of(folder: Path, clock: Clock, *, demo: bool = False) -> Parts:
-    """Parts in propose mode, with a backend that only says what it would do, and one person a role."""
+def parts_of(folder: Path, clock: Clock, *, people: bool = True) -> Parts:
+    """Parts in propose mode, with a backend that only says what it would do, and (``people``) one person a role."""
     settings = Settings(
         mode="propose",
         server=Server(host="127.0.0.1", port=0),
@@ -35,13 +38,17 @@ def parts_of(folder: Path, clock: Clock, *, demo: bool = False) -> Parts:
         policy=Policy(max_out_share=0.2),
     )
     backends = {"main": DryRunBackend(lambda: facts(clock.now()))}
-    person = "approver" if demo else ""
-    parts = build(settings, clock, backends=backends, simulated=True, demo_person=person)
-    hashed = hashed_password()
+    parts = build(settings, clock, backends=backends, simulated=True)
     with parts.store.write() as session:
-        for role in ROLES:
-            people.put_user(session, role, role, hashed, clock.now())
+        for role in ROLES if people else ():
+            put_user(session, role, role, hashed_password(), clock.now())
     return parts
+
+
+@cache
+def compiled() -> Environment:
+    """Templates, compiled once for all tests."""
+    return environment()
 
 
 @cache
@@ -55,7 +62,7 @@ def app_of(parts: Parts) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None)
     app.state.parts = parts
     api.install(app)
-    web.install(app)
+    web.install(app, compiled())
     return app
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -186,6 +187,18 @@ def test_a_page_that_does_not_exist_says_so_to_people_and_to_programs(reader: Re
     assert answer(client, "/nowhere") == "There is no such page."
     assert client.get("/api/v1/nowhere").headers["content-type"] == "application/problem+json"
     assert client.get("/?cluster=other").status_code == 404
+
+
+def test_several_clusters_are_kept_apart_and_every_link_keeps_the_cluster(parts: Parts) -> None:
+    main = parts.watches["main"]
+    both = replace(parts, watches={"main": main, "other": replace(main, cluster="other")})
+    client = client_of(both)
+    page = client.get("/?cluster=other").text
+    assert (
+        "Nothing is watched yet" in page and 'href="/fleet?cluster=other"' in page and 'href="/?cluster=main"' in page
+    )
+    assert client.get("/incidents/1?cluster=other").status_code == 404
+    assert client.get("/incidents/1?cluster=main").status_code == 200
 
 
 def test_our_own_mistake_shows_no_traceback(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -204,14 +205,14 @@ def test_the_theme_is_kept_in_a_cookie(reader: Reader) -> None:
     assert '<html lang="en" data-theme="dark">' in client.get("/").text
 
 
-def test_the_demo_signs_its_reader_in_on_loopback_only(tmp_path: object, clock: ManualClock, parts: Parts) -> None:
-    from dataclasses import replace
-
+def test_the_demo_signs_its_reader_in_on_loopback_only(parts: Parts) -> None:
     demo = replace(parts, demo_person="approver")
     local = client_of(demo)
+    assert "Nobody signed in" in words(local.get("/").text), "a program that polls pages opens no sessions"
+    local.headers["Accept"] = "text/html"
     assert "approver, approver" in words(local.get("/").text) and COOKIE in local.cookies
     far = TestClient(site.app_of(demo), base_url="http://10.0.0.5", client=("10.0.0.9", 1), follow_redirects=False)
-    assert far.get("/").status_code == 303 and COOKIE not in far.cookies
+    assert far.get("/", headers={"Accept": "text/html"}).status_code == 303 and COOKIE not in far.cookies
 
 
 def fresh(parts: Parts, clock: ManualClock) -> None:
