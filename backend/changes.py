@@ -43,9 +43,18 @@ class Changes:
         self._seq = 0
         self._news = threading.Condition()
         self._nudged = threading.Event()
+        self._closed = threading.Event()
         self._entry: int | None = None
         self._holes: dict[int, float] = {}
         self._beat: datetime | None = None
+
+    @property
+    def closed(self) -> bool:
+        """The process is about to stop: streams end by themselves, so that nobody waits for them."""
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        self._closed.set()
 
     def latest(self) -> int:
         with self._news:

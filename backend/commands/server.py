@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -87,6 +88,16 @@ def with_port(settings: Settings, listener: socket.socket) -> Settings:
     return settings.model_copy(update={"server": settings.server.model_copy(update={"port": port})})
 
 
+class PromptServer(uvicorn.Server):
+    """Tells open streams to end as soon as it is asked to stop, so that an open page does not delay it."""
+
+    on_exit: Callable[[], None] = staticmethod(lambda: None)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.on_exit()
+        super().handle_exit(sig, frame)
+
+
 def run(parts: Parts, listener: socket.socket, on_ready: Callable[[], None] | None = None) -> int:
     """Serve until SIGTERM or Ctrl-C, then stop the loops and close the store."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -99,7 +110,8 @@ def run(parts: Parts, listener: socket.socket, on_ready: Callable[[], None] | No
         server_header=False,
         timeout_graceful_shutdown=3,
     )
-    server = uvicorn.Server(config)
+    server = PromptServer(config)
+    server.on_exit = parts.changes.close
     print(f"Watchkeeper ({parts.settings.mode}) listens on http://{host}:{port}/", flush=True)
     try:
         server.run(sockets=[listener])

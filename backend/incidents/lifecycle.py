@@ -113,7 +113,8 @@ def _fold(session: Session, incident: Incident, fold: Fold, ledger: Ledger, at: 
     else:
         _rank_again(incident, fold.suspicion)
         incident.entities = sorted(set(incident.entities).union(names))
-        store.tell(session, incident, at, "evidence", cause.reason)
+        news = dict.fromkeys(ledger[key].finding.reason for key in keys)
+        store.tell(session, incident, at, "evidence", " ".join(news) or cause.reason)
     if incident.state == "resolved":
         incident.changed_at = at
         session.add(incident)

@@ -42,7 +42,7 @@ async def stream(request: Request, changes: Changes, after: int) -> AsyncIterato
     """Server-sent events until the browser leaves."""
     yield f"retry: 3000\nid: {after}\n\n"
     quiet_s = 0.0
-    while not await request.is_disconnected():
+    while not changes.closed and not await request.is_disconnected():
         news = changes.wait(after, 0.0)
         if news:
             after, quiet_s = news[-1].seq, 0.0

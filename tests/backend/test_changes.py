@@ -191,3 +191,10 @@ def test_what_another_process_commits_is_published_here(store: Store, now: datet
     root = Path(__file__).resolve().parents[2]
     subprocess.run([sys.executable, "-c", WRITER, url, str(tmp_path), str(number)], cwd=root, check=True, timeout=60)
     assert followed(changes, store) == [("incident", str(number), "main")]
+
+
+def test_a_process_that_stops_tells_its_streams_to_end() -> None:
+    changes = Changes()
+    assert not changes.closed
+    changes.close()
+    assert changes.closed
