@@ -162,6 +162,7 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
     watch.stale = False
     if not delta.empty:
         watch.reached("incident committed")
+    watch.stepped(tick, delta)
     watch.changes.nudge()
     return delta
 
@@ -201,6 +202,7 @@ def conclude(
     elapsed_s = _elapsed_s(watch, tick) if telemetry else 0.0
     live = incidents.live(session, watch.cluster)
     lifecycle.watch_clear(session, live, watch.ledger, frozen, blind_rows(judged), fleet, elapsed_s, at)
+    lifecycle.shade(session, live, watch.dark)
     return delta
 
 

@@ -20,7 +20,7 @@ from backend.changes import Changes
 from backend.clock import Clock
 from backend.decide.guards import Limits
 from backend.facts import Mode
-from backend.incidents.record import Held, held_of
+from backend.incidents.record import Delta, Held, held_of
 from backend.inventory import Inventory
 from backend.model.events import DetectorState
 from backend.ring import Ring
@@ -30,7 +30,7 @@ from backend.store.claims import take_turn
 from backend.store.engine import Store
 from detectors.catalogue import Catalogue
 from detectors.detector import Arrays, Detector, arrays_of, state_from
-from detectors.model import Axis, Fleet, Severity
+from detectors.model import Axis, Fleet, Severity, Tick
 
 log = logging.getLogger("watchkeeper.watch")
 
@@ -41,6 +41,10 @@ SLOTS = "(slots)"
 
 def unwatched(point: str) -> None:
     """Default for ``Watch.reached``: nobody looks. The kill tests pass one that dies at a named point."""
+
+
+def unfollowed(tick: Tick, delta: Delta) -> None:
+    """Default for ``Watch.stepped``: nobody writes along. Replay passes one that does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Watch:
     backend: ClusterBackend | None = None
     who: str = "watchkeeper"
     reached: Callable[[str], None] = unwatched
+    stepped: Callable[[Tick, Delta], None] = unfollowed
     lock: threading.RLock = field(default_factory=threading.RLock)
     wake: threading.Event = field(default_factory=threading.Event)
     # --- what the observe loop remembers

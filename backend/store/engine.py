@@ -103,14 +103,15 @@ class Store:
             self._turn.release()
 
 
-def open_store(url: str, folder: Path, mounts: Path = MOUNTS) -> Store:
+def open_store(url: str, folder: Path, mounts: Path = MOUNTS, *, durable: bool = True) -> Store:
     """Open the database at ``url``, or ``watchkeeper.db`` in ``folder`` when it is empty. Nothing is migrated.
 
+    durable False: SQLite does not wait for the disk; for a replay's own database, which a crash makes worthless anyway.
     Raises StoreError for an unknown URL, a network file system under SQLite, or a server that does not answer.
     """
     parsed = _parsed(url, folder)
     if parsed.get_backend_name() == "sqlite":
-        return _open_sqlite(parsed, folder, mounts)
+        return _open_sqlite(parsed, folder, mounts, durable=durable)
     return _open_postgresql(parsed, folder)
 
 
@@ -139,7 +140,7 @@ _URL_FIX = (
 # --- SQLite ---------------------------------------------------------------------------------------------------------
 
 
-def _open_sqlite(url: URL, folder: Path, mounts: Path) -> Store:
+def _open_sqlite(url: URL, folder: Path, mounts: Path, *, durable: bool) -> Store:
     file = Path(url.database or "").absolute()
     if kind := network_type(file.parent, mounts):
         raise StoreError(
@@ -156,6 +157,8 @@ def _open_sqlite(url: URL, folder: Path, mounts: Path) -> Store:
     )
     mend_parameters(engine)
     event.listen(engine, "connect", _prepare_sqlite)
+    if not durable:
+        event.listen(engine, "connect", lambda raw, _record: raw.execute("PRAGMA synchronous=OFF"))
     event.listen(engine, "begin", _begin_sqlite)
     _reach(engine, f"the SQLite file {file} cannot be opened", "Is it an SQLite database, and yours to write?")
     return Store(engine, "sqlite", folder)
