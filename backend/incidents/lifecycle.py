@@ -209,6 +209,14 @@ def heir_of(session: Session, row: Incident) -> Incident | None:
     return next((other for other in others if Severity.of(other.severity) >= Severity.HIGH), None)
 
 
+def shade(session: Session, rows: Sequence[Incident], dark: Sequence[str]) -> None:
+    """Each live incident says which sources do not answer now; one that is closed keeps what was dark then."""
+    for row in rows:
+        if row.dark != list(dark):
+            row.dark = list(dark)
+            session.add(row)
+
+
 def _set(session: Session, row: Incident, *, clear_s: float, blind: bool) -> None:
     if row.clear_s != clear_s or row.blind != blind:
         row.clear_s, row.blind = clear_s, blind
