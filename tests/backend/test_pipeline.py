@@ -18,7 +18,7 @@ from sqlmodel import Session, col, select
 
 from backend import pipeline
 from backend.clock import ManualClock
-from backend.facts import Batch
+from backend.facts import Batch, DeviceLabel, Series
 from backend.ingest.logs import logs_batch, read_rows
 from backend.model.events import Event, Finding
 from backend.model.system import Beat
@@ -132,19 +132,16 @@ def test_a_late_event_opens_nothing(bench: Bench) -> None:
     assert len(bench.incidents()) == 1
 
 
-def test_an_event_of_an_unknown_device_is_resolved_once_the_device_is_known(
-    sqlite_store: Store, clock: ManualClock
-) -> None:
-    bench = Bench(sqlite_store, clock)  # nodes are known, no scrape came yet
-    for step in (lambda: bench.clock.set(bench.clock.now() + timedelta(seconds=TICK_S)), bench.read_cluster):
-        step()
-    watch, node = bench.watch, bench.busy_node()
-    watch.inventory = type(watch.inventory)("main")
-    bench.xid(node, 3, 79)
-    assert logged(bench)[0].entity_name == node
-    bench.telemetry()
+def test_an_event_of_an_unknown_device_is_resolved_once_the_device_is_known(bench: Bench) -> None:
+    line = "NVRM: Xid (PCI:0000:9b:00): 79, pid=77, name=python3, GPU has fallen off the bus."
+    bench.line("gpu-900", line)
+    assert (logged(bench)[0].entity_kind, logged(bench)[0].entity_name) == ("node", "gpu-900")
+    label = DeviceLabel("gpu", "gpu-900", "GPU-new", "00000000:9B:00.0", "5", "H100")
+    series = Series("temperature_c", label, np.array([bench.now]), np.array([60.0]))
+    pipeline.accept(bench.watch, Batch("prometheus", bench.now - TICK_S, bench.now, series=(series,)))
     bench.turn()
-    assert bench.incident().entity_name == f"{node}/gpu3"
+    assert bench.incident().entity_name == "gpu-900/gpu5"
+    assert logged(bench)[0].entity_name == "gpu-900"  # the log keeps what was known then
 
 
 def test_a_storm_is_judged_whole_in_ticks_of_a_bounded_size(bench: Bench) -> None:
@@ -152,7 +149,7 @@ def test_a_storm_is_judged_whole_in_ticks_of_a_bounded_size(bench: Bench) -> Non
     sizes: list[int] = []
     watched(bench, sizes.append)
     nodes = [m.name for m in bench.world.site.machines]
-    many = pipeline.EVENTS_A_TICK + 100
+    many = 600
     lines = [
         {"ts": bench.now + i * 1e-3, "host": nodes[i % 48], "source": "kernel", "line": xid_line(i)}
         for i in range(many)
@@ -160,7 +157,7 @@ def test_a_storm_is_judged_whole_in_ticks_of_a_bounded_size(bench: Bench) -> Non
     batch = logs_batch(read_rows(orjson.dumps(lines), "application/json", bench.now), bench.now, parse)
     assert pipeline.accept(bench.watch, batch).events == many
     bench.turn()
-    assert sizes[:2] == [pipeline.EVENTS_A_TICK, 100]
+    assert sizes[:2] == [500, 100]
     assert judged(bench) == [row.id for row in logged(bench)]
 
 
@@ -188,6 +185,40 @@ def saved_cursors(bench: Bench) -> set[int]:
         states = store_findings.states(session, "main")
         mine = {row.cursor for name, row in states.items() if name != SLOTS}
         return mine | {system.cursor(session, "main", EVENTS)}
+
+
+def test_only_telemetry_time_counts_as_clear_and_only_while_its_gpu_is_seen(bench: Bench) -> None:
+    node = bench.busy_node()
+    bench.ticks(4, silent={(node, 3)})
+    bench.ticks(2)
+    counted = bench.incident().clear_s
+    assert counted > 0
+    bench.ticks(4, dark={node})
+    lost = bench.incidents()[0]
+    assert (lost.clear_s, lost.blind) == (counted + TICK_S, True)  # one was on its way
+    bench.line(bench.busy_node(1), xid_line(9))
+    bench.turn()  # an event tick
+    assert bench.incidents()[0].clear_s == counted + TICK_S
+
+
+def test_a_gap_between_two_telemetry_ticks_counts_as_one_interval(bench: Bench) -> None:
+    node = bench.busy_node()
+    bench.ticks(4, silent={(node, 3)})
+    bench.ticks(1)
+    before = bench.incident().clear_s
+    bench.watch.last_telemetry_at = (bench.watch.last_telemetry_at or 0.0) - 3600.0  # nobody looked for an hour
+    bench.ticks(1)
+    assert bench.incident().clear_s == before + TICK_S
+
+
+def test_an_event_tick_after_a_restart_does_not_go_back_in_time(bench: Bench) -> None:
+    bench.xid(bench.busy_node(), 3, 79)
+    bench.turn()
+    newest = bench.watch.last_at
+    bench.restart()
+    said(bench, bench.busy_node(1), xid_line(1, 94), ago_s=600.0)
+    bench.turn()
+    assert bench.watch.last_at >= newest
 
 
 # --- a detector that raises -----------------------------------------------------------------------------------------
