@@ -1,4 +1,4 @@
-"""Samples of one scrape become Series, by the rules of ``samples.assemble``; what it made of the same series is kept."""
+"""Samples of one scrape become Series by ``samples.assemble``; what it made of the same series before is kept."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ MOST_PLANNED = 1_000_000
 class _Plan:
     """What ``assemble`` makes of one sample of each of certain series: whose samples stand for whom.
 
-    take: place of the sample of each Series; heads: its metric and label; heard: nodes by exporter; left_out: samples
-    that come to nothing, by reason.
+    take: place of the sample of each Series; metrics, labels: what it is of; heard: nodes by exporter; left_out:
+    samples that come to nothing, by reason.
     """
 
     take: NDArray[np.intp]
-    heads: tuple[tuple[str, DeviceLabel], ...]
+    metrics: tuple[str, ...]
+    labels: tuple[DeviceLabel, ...]
     heard: Mapping[str, set[str]]
     left_out: Mapping[str, int]
 
@@ -104,8 +105,7 @@ class Assembly:
             return self._whole(ids, times, values, dropped)
         self._targets.learn(plan.heard)
         rows = here[plan.take]
-        pairs = zip(plan.heads, times[rows].reshape(-1, 1), values[rows].reshape(-1, 1), strict=True)
-        made = tuple(Series(metric, label, at, value) for (metric, label), at, value in pairs)
+        made = tuple(map(Series, plan.metrics, plan.labels, times[rows].reshape(-1, 1), values[rows].reshape(-1, 1)))
         of_targets, more = assemble(self._scraped(ids[ups], times[ups], values[ups]), self._catalogue, self._targets)
         dropped += Counter(plan.left_out)
         return made + of_targets, dropped + refused + more
@@ -121,9 +121,7 @@ class Assembly:
         edges = np.flatnonzero(ids[1:] != ids[:-1]) + 1
         begins = [0, *edges.tolist()] if ids.size else []
         ends = [*begins[1:], ids.size]
-        return [
-            (self._book.labels(int(ids[a])), times[a:b], values[a:b]) for a, b in zip(begins, ends, strict=False)
-        ]
+        return [(self._book.labels(int(ids[a])), times[a:b], values[a:b]) for a, b in zip(begins, ends, strict=False)]
 
     def _sound(self, metrics: NDArray[np.int32], times: Floats, values: Floats, refused: Counter[str]) -> Mask:
         """Which samples mean something. The few that may not are judged, and counted, by ``readable``; those of ``up``
@@ -156,7 +154,7 @@ class Assembly:
     def _made(self, ids: Ids) -> _Plan | None:
         """``assemble`` of samples that are all alike in time, and possible; which of them it hands on says the rest."""
         metrics = [self._metrics[which] for which in self._metric_of[ids]]
-        probe = [
+        probe: list[Scraped] = [
             (self._book.labels(series), np.zeros(1), np.array([metric.low]))
             for series, metric in zip(ids.tolist(), metrics, strict=True)
         ]
@@ -166,8 +164,8 @@ class Assembly:
         take = [place.get(id(one.values), -1) for one in series]
         if -1 in take or len(take) + left_out.total() != len(probe) or not _told_apart(metrics, probe):
             return None
-        heads = tuple((one.metric, one.label) for one in series)
-        return _Plan(np.array(take, np.intp), heads, heard.told, dict(left_out))
+        metrics_, labels = tuple(one.metric for one in series), tuple(one.label for one in series)
+        return _Plan(np.array(take, np.intp), metrics_, labels, heard.told, dict(left_out))
 
 
 def _told_apart(metrics: list[Metric], probe: list[Scraped]) -> bool:

@@ -99,7 +99,7 @@ class Stretch(NamedTuple):
     """Lines of one series that follow each other: the first, how many, where their numbers begin, and the series."""
 
     line: int
-    count: int
+    lines: int
     skip: int
     series: int
 
@@ -131,7 +131,7 @@ class Scanner:
         if not good.all():
             for line in lines[~good]:
                 self._refuse(int(line), "its time lies outside the years 2000 to 2100: write unix seconds")
-            found = Samples(*(column[good] for column in found))
+            found = Samples(found.ids[good], found.times[good], found.values[good])
         self._lines += ends.size
         return found
 
@@ -157,7 +157,7 @@ class Scanner:
                     self._left_out["metric not in the catalogue"] += count
                 else:
                     stretch = self._stretch(block, starts, ends, line, name)
-                    count = stretch.count
+                    count = stretch.lines
                     if stretch.series < 0:
                         odd.append(line)
                     else:
@@ -202,15 +202,15 @@ class Scanner:
         kept: list[tuple[Stretch, Floats]] = []
         odd: list[int] = []
         for one in stretches:
-            places = range(one.line, one.line + one.count)
+            places = range(one.line, one.line + one.lines)
             tails = [block[starts.item(line) + one.skip : ends.item(line) + 1] for line in places]
-            pairs = _pairs(b"".join(tails), one.count)
+            pairs = _pairs(b"".join(tails), one.lines)
             if pairs is None:
                 odd += places
             else:
                 kept.append((one, pairs))
         both = np.concatenate([np.empty((0, 2)), *(pairs for _, pairs in kept)])
-        counts = np.array([one.count for one, _ in kept], np.int64)
+        counts = np.array([one.lines for one, _ in kept], np.int64)
         ids = np.repeat(np.array([one.series for one, _ in kept], np.int32), counts)
         lines = _ranges(np.array([one.line for one, _ in kept], np.int64), counts)
         return Samples(ids, both[:, 0], both[:, 1]), lines, odd
@@ -239,7 +239,8 @@ class Scanner:
                 self._refuse(line, str(error))
         every = np.concatenate([lines, np.array(kept, np.int64)])
         order = np.argsort(every, kind="stable")
-        both = (np.concatenate(pair)[order] for pair in zip(found, _samples(ids, times, values), strict=True))
+        more = _samples(ids, times, values)
+        both = (np.concatenate([found[i], more[i]])[order] for i in range(3))
         return Samples(*both), every[order]
 
 
@@ -250,7 +251,8 @@ def _samples(ids: list[int], times: list[float], values: list[float]) -> Samples
 def _ranges(first: Places, counts: Places) -> Places:
     """first[0], first[0] + 1 ... (counts[0] of them), first[1] ..."""
     total = np.cumsum(counts)
-    return np.arange(total[-1] if total.size else 0) + np.repeat(first - (total - counts), counts)
+    steps: Places = np.arange(total[-1] if total.size else 0)
+    return steps + np.repeat(first - (total - counts), counts)
 
 
 def _follow(block: bytes, starts: Places, ends: Places, line: int, prefix: bytes) -> int:
@@ -317,7 +319,7 @@ def shown(raw: bytes) -> str:
 
 
 def sample_of(line: bytes) -> tuple[bytes, bytes, float, float]:
-    """(name, ``{...}`` or nothing, value, time) of one line, exemplars let pass. Raises ValueError that says why not."""
+    """(name, ``{...}`` or nothing, value, time) of one line; exemplars are let pass. Raises ValueError: why not."""
     line = line.strip()
     name = _NAME.match(line)
     if name is None:

@@ -17,8 +17,8 @@ from backend.ingest.bundle.folder import BundleError, PartFile
 #: Told (bytes done, bytes in all) after each block. What it raises stops the reading and passes through.
 Progress = Callable[[int, int], None]
 
-#: Bytes read at a time: large enough for numpy, small enough for a cache.
-BLOCK_BYTES = 4_194_304
+#: Bytes read at a time: enough for numpy, small enough for the cache of a core (measured: 1 to 2 MiB are fastest).
+BLOCK_BYTES = 1_048_576
 #: Longest line that is looked at; longer ones are bad rows.
 MAX_LINE_BYTES = 4_194_304
 #: Bad rows that are described one by one; the rest is only counted.
@@ -106,6 +106,10 @@ class Reading:
                     yield number, offset, line
                 offset += len(line) + 1
 
+    def whole(self, file: PartFile) -> bytes:
+        """All of a file at once; for the few that are one document. Raises BundleError."""
+        return b"".join(self._chunks(file))
+
     def _chunks(self, file: PartFile) -> Iterator[bytes]:
         before = self._done
         try:
@@ -164,7 +168,9 @@ class Shelf:
         except OSError as error:
             raise BundleError(f"cannot be read: {error.strerror}", path, "Check its rights and the disk.") from error
         if len(found) != size:
-            raise BundleError("has become shorter while it was read", path, "Leave a bundle alone while it is replayed.")
+            raise BundleError(
+                "has become shorter while it was read", path, "Leave a bundle alone while it is replayed."
+            )
         return found
 
     def _descriptor(self, file: int, path: Path) -> int:

@@ -18,6 +18,8 @@ Column = NDArray[Any]
 
 #: Rows held in memory at once: with key, order and the copies that sorting takes, some 150 MB for telemetry.
 MAX_ROWS = 2_000_000
+#: Rows that pass between Python and numpy at once.
+PIECE = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Spill:
         self._types = (np.dtype(np.float64), *(np.dtype(column) for column in columns))
         self._max_rows = max_rows
         self._held: list[tuple[Column, ...]] = []
+        self._loose: list[tuple[float, ...]] = []
         self._rows = 0
         self._runs: list[_Run] = []
 
@@ -51,14 +54,30 @@ class Spill:
             if self._rows >= self._max_rows:
                 self._flush()
 
+    def add_rows(self, rows: Sequence[tuple[float, ...]]) -> None:
+        """Single rows: key, columns. They are gathered before they are added."""
+        self._loose += rows
+        if len(self._loose) >= min(PIECE, self._max_rows):
+            self._add_loose()
+
+    def _add_loose(self) -> None:
+        columns = zip(*self._loose, strict=True)
+        self._loose = []
+        self.add(*(np.array(column, type_) for column, type_ in zip(columns, self._types, strict=True)))
+
     def finish(self) -> Sorted:
         """No more rows come."""
+        if self._loose:
+            self._add_loose()
         if self._rows:
             self._flush()
         return Sorted(tuple(self._runs), self._types, self._max_rows)
 
     def _flush(self) -> None:
-        columns = [np.concatenate(parts).astype(type_) for parts, type_ in zip(zip(*self._held), self._types)]
+        columns = [
+            np.concatenate(parts).astype(type_)
+            for parts, type_ in zip(zip(*self._held, strict=True), self._types, strict=True)
+        ]
         self._held, self._rows = [], 0
         order = np.argsort(columns[0], kind="stable")
         path = self._folder / f"{self._name}-{len(self._runs):05d}.run"
@@ -113,16 +132,17 @@ class Sorted:
                     head.fill(2 * head.size)  # one key fills all that was read of it
             heads = [head for head in heads if head.more or head.size]
 
-    def remove(self) -> None:
-        """Delete the files."""
-        for run in self.runs:
-            run.path.unlink(missing_ok=True)
+    def each(self) -> Iterator[tuple[Any, ...]]:
+        """The same row by row, as Python numbers."""
+        for block in self.blocks():
+            for at in range(0, block[0].size, PIECE):
+                yield from zip(*(column[at : at + PIECE].tolist() for column in block), strict=True)
 
 
 def _merged(parts: list[tuple[Column, ...]]) -> tuple[Column, ...]:
     if len(parts) == 1:
         return parts[0]
-    columns = [np.concatenate(pieces) for pieces in zip(*parts)]
+    columns = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     return tuple(column[order] for column in columns)
 
@@ -158,7 +178,7 @@ class _Head:
         for type_ in self._types:
             columns.append(self._column(type_, base + self._read * type_.itemsize, count))
             base += self._run.size * type_.itemsize
-        self._rows = tuple(np.concatenate(pair) for pair in zip(self._rows, columns))
+        self._rows = tuple(np.concatenate(pair) for pair in zip(self._rows, columns, strict=True))
         self._read += count
 
     def _column(self, type_: np.dtype[Any], offset: int, count: int) -> Column:

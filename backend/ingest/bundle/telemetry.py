@@ -25,7 +25,7 @@ SOURCE = "prometheus"
 USUAL_INTERVAL_S = 15.0
 #: A median gap this close to whole seconds is that: scrapes begin some milliseconds early or late (part of the gap).
 JITTER = 0.01
-#: No sample at all for this long, and for twice the interval: nobody scraped, so nothing is missing (ingest.prometheus).
+#: No sample at all for this long, and for twice the interval: nobody scraped, so nothing is missing (as in prometheus).
 STOPPED_S = 60.0
 
 
