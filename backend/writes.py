@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
 from backend import proposals, returns
 from backend.auth import Person, allows
 from backend.model.actions import Decision, Exclusion, Order
+from backend.model.base import LARGEST_ID
 from backend.model.incidents import Incident
 from backend.proposals import Conflict
 from backend.store import actions, incidents, people, system
@@ -19,6 +20,8 @@ from backend.watch import Watch
 
 #: Longest note that is kept; a longer one is refused, never cut.
 NOTE_MAX = 4000
+#: Longest exclusion by a person; it can be made again.
+EXCLUDE_MOST = timedelta(days=366)
 
 
 class Missing(Exception):
@@ -98,7 +101,7 @@ def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:
 
 
 def _decision(session: Session, watch: Watch, decision_id: int) -> Decision:
-    row = session.get(Decision, decision_id)
+    row = session.get(Decision, decision_id) if decision_id <= LARGEST_ID else None
     if row is None or row.cluster != watch.cluster:
         raise Missing(f"No decision {decision_id} in cluster {watch.cluster}.")
     return row
@@ -146,6 +149,8 @@ def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetim
     now = watch.clock.now()
     if until <= now:
         raise Invalid("The end of an exclusion lies in the past; give a later `until`.")
+    if until > now + EXCLUDE_MOST:
+        raise Invalid(f"An exclusion lasts {EXCLUDE_MOST.days} days at most; give an earlier `until`.")
     if not reason.strip():
         raise Invalid("An exclusion needs a reason; the next person on duty will ask for it.")
     with _writing(watch, person, "operator", "exclude", f"node {node}") as session:

@@ -15,7 +15,7 @@ from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.problems import Problem
 from backend.api.snapshots import snapshot_of, snapshots_of
-from backend.api.words import Host, Reason, Remark
+from backend.api.words import Host, Reason, Remark, RowId
 from backend.clients import hostlist
 from backend.model.actions import Exclusion
 from backend.store import actions
@@ -216,7 +216,7 @@ def create(request: Request, new: NewExclusion, person: Writer, watch: WatchOf) 
 @router.delete("/{exclusion_id}", operation_id="lift_exclusion", response_model=ExclusionRow)
 def lift(
     request: Request,
-    exclusion_id: int,
+    exclusion_id: RowId,
     person: Writer,
     watch: WatchOf,
     reason: Annotated[Remark, Query()] = "",

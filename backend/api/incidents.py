@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
 from backend import writes
@@ -16,7 +16,7 @@ from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.orders import of_decision, of_order
 from backend.api.snapshots import snapshots_of
-from backend.api.words import Text
+from backend.api.words import Note, RowId
 from backend.model.events import Finding
 from backend.model.incidents import Entry, Incident
 from backend.store import actions, findings, incidents
@@ -102,7 +102,7 @@ class FindingList(BaseModel):
 
 class NewNote(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "Riser ordered, ticket 4711"}]})
-    text: Annotated[Text, StringConstraints(min_length=1, max_length=writes.NOTE_MAX)]
+    text: Note
 
 
 def row_of(row: Incident) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def list_incidents(
     watch: WatchOf,
     states: States = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    before: Annotated[int | None, Query(ge=1)] = None,
+    before: Annotated[RowId | None, Query()] = None,
 ) -> Response:
     """Newest first."""
     wanted = [] if states and "all" in states else list(states or LIVE)
@@ -191,14 +191,14 @@ def list_incidents(
 
 
 @router.get("/{incident_id}", operation_id="read_incident", response_model=IncidentDetail)
-def read_incident(incident_id: int, _: Reader, watch: WatchOf) -> Response:
+def read_incident(incident_id: RowId, _: Reader, watch: WatchOf) -> Response:
     """One incident with its ranked causes, its timeline, and what is or would be done about it."""
     with watch.store.read() as session:
         return json(_detail(session, _found(session, watch, incident_id)))
 
 
 @router.get("/{incident_id}/findings", operation_id="list_incident_findings", response_model=FindingList)
-def list_findings(incident_id: int, _: Reader, watch: WatchOf) -> Response:
+def list_findings(incident_id: RowId, _: Reader, watch: WatchOf) -> Response:
     """Every finding behind an incident with its evidence; ``victim`` ones follow from the cause."""
     with watch.store.read() as session:
         _found(session, watch, incident_id)
@@ -207,14 +207,14 @@ def list_findings(incident_id: int, _: Reader, watch: WatchOf) -> Response:
 
 
 @router.post("/{incident_id}/ack", operation_id="acknowledge_incident", response_model=IncidentDetail)
-def acknowledge(incident_id: int, person: Writer, watch: WatchOf) -> Response:
+def acknowledge(incident_id: RowId, person: Writer, watch: WatchOf) -> Response:
     """Say that you have it. Twice is no error."""
     writes.acknowledge(watch, incident_id, person)
     return read_incident(incident_id, person, watch)
 
 
 @router.post("/{incident_id}/resolve", operation_id="resolve_incident", response_model=IncidentDetail)
-def resolve(request: Request, incident_id: int, person: Writer, watch: WatchOf) -> Response:
+def resolve(request: Request, incident_id: RowId, person: Writer, watch: WatchOf) -> Response:
     """Say that it is mended: its node is given back, then it closes. Giving back a drained node needs an approver."""
     writes.resolve(watch, incident_id, person)
     snapshots_of(request).forget(watch.cluster)
@@ -222,7 +222,7 @@ def resolve(request: Request, incident_id: int, person: Writer, watch: WatchOf) 
 
 
 @router.post("/{incident_id}/notes", operation_id="note_incident", response_model=IncidentDetail, status_code=201)
-def note(incident_id: int, new: NewNote, person: Writer, watch: WatchOf) -> Response:
+def note(incident_id: RowId, new: NewNote, person: Writer, watch: WatchOf) -> Response:
     """Put your words on the timeline."""
     writes.add_note(watch, incident_id, person, new.text)
     found = read_incident(incident_id, person, watch)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from backend.clients import hostlist
+from backend.model.base import LARGEST_ID
+from backend.writes import NOTE_MAX
 
 #: Longest reason or remark, in characters; a note has its own limit.
 REASON_MAX = 1000
@@ -30,5 +32,7 @@ def _host(name: str) -> str:
 Host = Annotated[str, StringConstraints(min_length=1, max_length=hostlist.MAX_NAME), AfterValidator(_host)]
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=REASON_MAX), AfterValidator(_storable)]
 Remark = Annotated[str, StringConstraints(max_length=REASON_MAX), AfterValidator(_storable)]
-#: A text of any length; where it is used says how long it may be.
-Text = Annotated[str, AfterValidator(_storable)]
+#: The text of a note, as long as it may be there.
+Note = Annotated[str, StringConstraints(min_length=1, max_length=NOTE_MAX), AfterValidator(_storable)]
+#: The number of a row, as its database can hold it.
+RowId = Annotated[int, Field(ge=1, le=LARGEST_ID)]

@@ -16,6 +16,8 @@ from detectors.catalogue import Catalogue
 
 #: A varint of 64 bits has at most this many bytes (protobuf encoding guide).
 VARINT_BYTES = 10
+#: Most of one push; senders send thousands. Repeats compress so well that a small block may hold what fills a machine.
+MAX_SERIES, MAX_SAMPLES, MAX_LABELS = 250_000, 500_000, 200
 VARINT, FIXED64, CHUNK, FIXED32 = 0, 1, 2, 5
 Field = tuple[int, int, int, int]
 
@@ -60,13 +62,14 @@ def _bad(what: str, at: int, fix: str) -> SourceError:
 def _request(raw: memoryview) -> tuple[list[Scraped], int]:
     """Series of a WriteRequest, and how many had a label that is no text. Metadata and the like are skipped."""
     scraped: list[Scraped] = []
-    unreadable = 0
+    unreadable = count = samples = 0
     known: dict[bytes, tuple[str, str]] = {}  # a push says the same few labels thousands of times
     others: set[int] = set()
     for number, kind, start, end in _fields(raw, 0, len(raw)):
         if number != 1 or kind != CHUNK:
             others.add(number)
             continue
+        count += 1
         try:
             one = _series(raw, start, end, known)
         except UnicodeDecodeError:
@@ -74,6 +77,9 @@ def _request(raw: memoryview) -> tuple[list[Scraped], int]:
             continue
         if one is not None:
             scraped.append(one)
+            samples += one[1].size
+        if count > MAX_SERIES or samples > MAX_SAMPLES:
+            raise _bad(f"more than {MAX_SERIES} series or {MAX_SAMPLES} samples", start, _SMALLER)
     if not scraped and 5 in others:
         raise _bad("this is a remote write 2.0 message", 0, _ONE)
     return scraped, unreadable
@@ -83,10 +89,12 @@ def _series(raw: memoryview, start: int, end: int, known: dict[bytes, tuple[str,
     """One TimeSeries: labels = 1, samples = 2; exemplars and histograms are not ours. None without samples."""
     labels: dict[str, str] = {}
     samples: list[tuple[float, float]] = []
+    said_labels = 0
     for number, kind, first, last in _fields(raw, start, end):
         if kind != CHUNK:
             continue
         if number == 1:
+            said_labels += 1
             said = bytes(raw[first:last])
             pair = known.get(said)
             if pair is None:
@@ -94,6 +102,8 @@ def _series(raw: memoryview, start: int, end: int, known: dict[bytes, tuple[str,
             labels[pair[0]] = pair[1]
         elif number == 2:
             samples.append(_sample(raw, first, last))
+        if len(samples) > MAX_SAMPLES or said_labels > MAX_LABELS:
+            raise _bad(f"one series with more than {MAX_SAMPLES} samples or {MAX_LABELS} labels", start, _SMALLER)
     if not samples:
         return None
     both = np.array(samples, np.float64)

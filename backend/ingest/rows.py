@@ -19,10 +19,18 @@ from backend.ingest.base import SourceError
 MAX_NAME = 255
 #: Times outside are mistakes: before 2000 an unset clock, after 2100 milliseconds taken for seconds.
 EARLIEST, LATEST = 946_684_800.0, 4_102_444_800.0
+#: Rows of one body. A body of the largest size holds this many real ones; more are a mistake that costs memory.
+MAX_ROWS = 250_000
 #: Bad rows that are described one by one; the rest is only counted.
 TOLD_REJECTS = 100
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+#: Editors of some systems write it before the text.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: Each escape of a JSON text in turn; the group holds half a surrogate pair, which no text may hold alone.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,7 @@ def problem_of(error: ValidationError) -> tuple[str, str]:
 
 def _documents(body: bytes, content_type: str, rejects: Rejects) -> tuple[list[tuple[int, Any]], int]:
     """(place, JSON value) of each row, and how many rows had bytes replaced."""
+    body = body.removeprefix(_BYTE_ORDER_MARK)
     kind = content_type.partition(";")[0].strip().lower()
     lines = kind in ("application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/json-lines")
     start = body.lstrip()[:1]
@@ -104,13 +113,14 @@ def _documents(body: bytes, content_type: str, rejects: Rejects) -> tuple[list[t
 
 
 def _array(body: bytes) -> tuple[list[tuple[int, Any]], int]:
-    text, broken = decoded(body)
     try:
-        found = orjson.loads(text)
+        found, broken = loaded(body)
     except orjson.JSONDecodeError as error:
         raise SourceError(
             f"The body is not JSON: {error}. Send a JSON array, or JSON lines.", permanent=True
         ) from error
+    if len(found) > MAX_ROWS:
+        raise _too_many(len(found))
     replaced = sum("\ufffd" in str(document) for document in found) if broken else 0
     return list(enumerate(found)), replaced
 
@@ -118,16 +128,37 @@ def _array(body: bytes) -> tuple[list[tuple[int, Any]], int]:
 def _lines(body: bytes, rejects: Rejects) -> tuple[list[tuple[int, Any]], int]:
     found: list[tuple[int, Any]] = []
     replaced = 0
+    if (count := body.count(b"\n")) > MAX_ROWS:
+        raise _too_many(count)
     for place, line in enumerate(body.split(b"\n")):
         if not line.strip():
             continue
-        text, broken = decoded(line)
-        replaced += broken
         try:
-            found.append((place, orjson.loads(text)))
+            document, broken = loaded(line)
         except orjson.JSONDecodeError as error:
             rejects.add(place, "row", f"is not JSON: {error}")
+            continue
+        found.append((place, document))
+        replaced += broken
     return found, replaced
+
+
+def _too_many(count: int) -> SourceError:
+    return SourceError(f"The body has {count:,} rows; send at most {MAX_ROWS:,} at once.", permanent=True)
+
+
+def loaded(raw: bytes) -> tuple[Any, bool]:
+    """The JSON value, and whether something that is no text had to be replaced by U+FFFD: bytes that are no UTF-8, or
+    halves of surrogate pairs, as Python's json writes them for such bytes. Raises orjson.JSONDecodeError."""
+    text, broken = decoded(raw)
+    try:
+        return orjson.loads(text), broken
+    except orjson.JSONDecodeError:
+        encoded = text.encode() if isinstance(text, str) else text
+        mended = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], encoded)
+        if mended == encoded:
+            raise
+        return orjson.loads(mended), True
 
 
 def decoded(raw: bytes) -> tuple[bytes | str, bool]:
@@ -216,7 +247,7 @@ def numbered(rows: Rows[M]) -> Iterator[tuple[int, M]]:
 def object_of(body: bytes) -> Mapping[str, Any] | None:
     """The body as one JSON object; None where it is something else."""
     try:
-        found = orjson.loads(decoded(body)[0])
+        found, _ = loaded(body.removeprefix(_BYTE_ORDER_MARK))
     except orjson.JSONDecodeError:
         return None
     return found if isinstance(found, dict) else None

@@ -29,6 +29,8 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+#: The largest number that a row can have, in 64 bits with sign; a larger one cannot even be asked for.
+LARGEST_ID = 2**63 - 1
 #: 64-bit row id; SQLite only counts up by itself for INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
 Json = JSON

@@ -23,4 +23,8 @@ def same_origin(origin: str | None, host: str | None) -> bool:
     """True when a browser's Origin names this host, or there is none (not a browser, or a plain old form)."""
     if origin is None:
         return True
-    return bool(host) and urlsplit(origin).netloc.lower() == (host or "").lower()
+    try:
+        named = urlsplit(origin).netloc
+    except ValueError:
+        return False
+    return bool(host) and named.lower() == (host or "").lower()

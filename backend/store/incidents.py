@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlmodel import Session, col, func, or_, select
 
+from backend.model.base import LARGEST_ID
 from backend.model.incidents import Entry, Incident
 
 LIVE = ("open", "acknowledged", "mitigated")
@@ -51,7 +52,7 @@ def undecided(session: Session, cluster: str) -> Sequence[Incident]:
 
 
 def by_id(session: Session, cluster: str, incident_id: int) -> Incident | None:
-    row = session.get(Incident, incident_id)
+    row = session.get(Incident, incident_id) if incident_id <= LARGEST_ID else None
     return row if row is not None and row.cluster == cluster else None
 
 

@@ -217,3 +217,10 @@ def test_a_loss_that_the_driver_prints_over_several_lines_is_one_event_with_its_
     )
     (event,) = batch(pushed(*(row(line=part) for part in parts))).events
     assert event.pci == "0000:9b:00"
+
+
+@pytest.mark.parametrize("body", [b"[" + b"0," * 260_000 + b"0]", b"0\n" * 260_000], ids=["array", "lines"])
+def test_a_body_of_more_rows_than_anybody_sends_is_refused_whole(body: bytes) -> None:
+    with pytest.raises(SourceError, match="at most 250,000") as raised:
+        read_rows(body, "application/json", NOW)
+    assert raised.value.permanent

@@ -221,3 +221,15 @@ def test_what_a_real_prometheus_pushes_is_read_whole(tmp_path: Path) -> None:
         switches.drop_gpu("gpu-0001", 3)  # Prometheus marks its series stale
         until(lambda: taken() and uuid("gpu-0001", 3) in missing, 20)
         assert missing == {uuid("gpu-0001", 3)}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b"\x0a\x02\x12\x00" * 300_000, chunk(1, b"\x12\x00" * 600_000), chunk(1, b"\x0a\x00" * 1_000 + b"\x12\x00")],
+    ids=["series", "samples", "labels"],
+)
+def test_a_small_block_cannot_fill_the_memory_with_empty_parts(block: bytes) -> None:
+    """Repeats compress to a twentieth, and each costs hundreds of bytes here."""
+    with pytest.raises(SourceError, match="max_samples_per_send") as raised:
+        decode(bytes(cramjam.snappy.compress_raw(block)), CATALOGUE, 10_000_000)
+    assert raised.value.permanent
