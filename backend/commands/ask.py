@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,11 +18,11 @@ class AskError(Exception):
     """The server did not answer, or said no; the text says which and what to try."""
 
 
-def ask(arguments: argparse.Namespace, path: str, **params: str) -> requests.Response:
-    """GET one route. Raises AskError."""
+def ask(arguments: argparse.Namespace, path: str, kind: str = "application/json", **params: str) -> requests.Response:
+    """GET one route that answers with the content type ``kind``. Raises AskError."""
     headers = {}
     if arguments.token_file is not None:
-        headers["Authorization"] = f"Bearer {arguments.token_file.read_text().strip()}"
+        headers["Authorization"] = f"Bearer {token_in(arguments.token_file)}"
     if arguments.cluster:
         params["cluster"] = arguments.cluster
     url = f"{arguments.server.rstrip('/')}/api/v1/{path}"
@@ -33,7 +34,21 @@ def ask(arguments: argparse.Namespace, path: str, **params: str) -> requests.Res
         ) from error
     if not answer.ok:
         raise AskError(f"{arguments.server} says {answer.status_code}: {detail_of(answer)}")
+    found = answer.headers.get("Content-Type", "").partition(";")[0] or "something"
+    if found != kind:
+        raise AskError(f"{arguments.server} answers with {found}, so it is no Watchkeeper, or a proxy stands before it")
     return answer
+
+
+def token_in(file: Path) -> str:
+    """Raises AskError for a file that cannot be read or holds no token."""
+    try:
+        text = file.read_text(errors="replace").strip()
+    except OSError as error:
+        raise AskError(f"{file} cannot be read: {error.strerror}") from error
+    if not text or not text.isascii():
+        raise AskError(f"{file} holds no token")
+    return text
 
 
 def detail_of(answer: requests.Response) -> str:
@@ -48,7 +63,7 @@ def show(arguments: argparse.Namespace, path: str, columns: Sequence[str], **par
     """Print a list route as it is (--json) or as a table of ``columns``."""
     try:
         answer = ask(arguments, path, **params)
-    except (AskError, OSError) as error:
+    except AskError as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
     if arguments.json:
@@ -88,8 +103,8 @@ def exclusions(arguments: argparse.Namespace) -> int:
     if arguments.format == "table" or arguments.json:
         return show(arguments, "exclusions", ("id", "node", "origin", "owner", "until", "reason"), **more)
     try:
-        answer = ask(arguments, "exclusions", format=arguments.format, **more)
-    except (AskError, OSError) as error:
+        answer = ask(arguments, "exclusions", "text/plain", format=arguments.format, **more)
+    except AskError as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
     print(answer.text.rstrip("\n"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from backend.clock import SystemClock
@@ -27,51 +28,63 @@ def opened(config: Path | None) -> Store:
 
 
 def password_of(arguments: argparse.Namespace) -> str:
-    if arguments.password_file is not None:
-        return str(Path(arguments.password_file).read_text().rstrip("\n"))
-    first = getpass.getpass(f"Password for {arguments.name}: ")
-    return first if first == getpass.getpass("Once more: ") else ""
+    """Read from the file, or asked for twice. Raises OSError or ValueError."""
+    file = arguments.password_file
+    try:
+        first = file.read_text().rstrip("\n") if file else getpass.getpass(f"Password for {arguments.name}: ")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} holds no text.") from error
+    if len(first) < SHORTEST_PASSWORD or (not file and getpass.getpass("Once more: ") != first):
+        raise ValueError(f"a password needs {SHORTEST_PASSWORD} characters, twice the same.")
+    return str(first)
 
 
 def users(arguments: argparse.Namespace) -> int:
-    try:
-        store = opened(arguments.config)
-        if arguments.action == "list":
-            with store.read() as session:
-                for row in people.users(session):
-                    print(f"{row.name:24} {row.role}")
-            return 0
-        password = password_of(arguments)
-    except (SettingsError, StoreError, OSError) as error:
-        print(f"watchkeeper: {error}", file=sys.stderr)
-        return 1
-    if len(password) < SHORTEST_PASSWORD:
-        print(f"watchkeeper: a password needs {SHORTEST_PASSWORD} characters, twice the same.", file=sys.stderr)
-        return 1
-    now = SystemClock().now()
-    with store.write() as session:
-        people.put_user(session, arguments.name, arguments.role, passwords.hash_password(password), now)
-        people.audit(session, now, "command line", "user set", arguments.name, {"role": arguments.role})
-    print(f"{arguments.name} may sign in as {arguments.role}.")
-    return 0
+    return attempted(list_users if arguments.action == "list" else add_user, arguments)
 
 
 def tokens(arguments: argparse.Namespace) -> int:
+    return attempted(list_tokens if arguments.action == "list" else add_token, arguments)
+
+
+def attempted(deed: Callable[[Store, argparse.Namespace], None], arguments: argparse.Namespace) -> int:
+    """Do it on the configured database; what cannot be done is one line on stderr."""
     try:
         store = opened(arguments.config)
-    except (SettingsError, StoreError) as error:
+        try:
+            deed(store, arguments)
+        finally:
+            store.close()
+    except (SettingsError, StoreError, OSError, ValueError) as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
-    if arguments.action == "list":
-        with store.read() as session:
-            for row in people.tokens(session):
-                print(f"{row.name:24} {row.scope:8} {'revoked' if row.revoked_at else 'live'}")
-        return 0
-    now = SystemClock().now()
-    text = token_text.new_token()
+    return 0
+
+
+def list_users(store: Store, _: argparse.Namespace) -> None:
+    with store.read() as session:
+        for row in people.users(session):
+            print(f"{row.name:24} {row.role}")
+
+
+def add_user(store: Store, arguments: argparse.Namespace) -> None:
+    hashed, now = passwords.hash_password(password_of(arguments)), SystemClock().now()
+    with store.write() as session:
+        people.put_user(session, arguments.name, arguments.role, hashed, now)
+        people.audit(session, now, "command line", "user set", arguments.name, {"role": arguments.role})
+    print(f"{arguments.name} may sign in as {arguments.role}.")
+
+
+def list_tokens(store: Store, _: argparse.Namespace) -> None:
+    with store.read() as session:
+        for row in people.tokens(session):
+            print(f"{row.name:24} {row.scope:8} {'revoked' if row.revoked_at else 'live'}")
+
+
+def add_token(store: Store, arguments: argparse.Namespace) -> None:
+    text, now = token_text.new_token(), SystemClock().now()
     with store.write() as session:
         key = system.secret(session, "tokens", now)
         people.add_token(session, arguments.name, arguments.scope, token_text.hash_token(text, key), now)
         people.audit(session, now, "command line", "token made", arguments.name, {"scope": arguments.scope})
     print(text)
-    return 0
