@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+
+TYPE_CHECKING = False  # importing typing costs more than the help does
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
 
 ROLES = ("all", "observe", "api")
 
 
+class Words(argparse.ArgumentParser):
+    """A parser that measures the terminal itself: argparse would import shutil and its compressors for it."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(formatter_class=_formatter, **named)
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """As wide as COLUMNS or the terminal says, else 80."""
+    try:
+        return max(20, int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns)
+    except (ValueError, OSError):
+        return 80
+
+
+def path(text: str) -> Path:
+    """For ``type=``: pathlib is not needed to show the help. A default is given as text, and becomes a path too."""
+    from pathlib import Path
+
+    return Path(text)
+
+
 def parser() -> argparse.ArgumentParser:
     """Every command with its arguments; no import of ours is needed to show the help."""
-    top = argparse.ArgumentParser(prog="watchkeeper", description="Keeps watch over GPU training clusters.")
+    top = Words(prog="watchkeeper", description="Keeps watch over GPU training clusters.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _server_commands(commands)
     _asking_commands(commands)
@@ -20,14 +51,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _server_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _server_commands(commands: argparse._SubParsersAction[Words]) -> None:
     serve = commands.add_parser("serve", help="run the service")
     _config(serve)
     serve.add_argument("--port", type=int, help="port to listen on, instead of the configured one")
     serve.add_argument("--role", choices=ROLES, default="all", help="what this process does (default: all)")
     demo = commands.add_parser("demo", help="run the service on a simulated cluster")
     demo.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000; 0 takes a free one)")
-    demo.add_argument("--folder", type=Path, default=Path("watchkeeper-demo"), help="where the demo keeps its state")
+    demo.add_argument("--folder", type=path, default="watchkeeper-demo", help="where the demo keeps its state")
     demo.add_argument("--seed", type=int, default=1, help="another seed, another cluster's fate")
     database = commands.add_parser("db", help="the database").add_subparsers(
         dest="action", required=True, metavar="ACTION"
@@ -35,7 +66,7 @@ def _server_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
     _config(database.add_parser("upgrade", help="bring the tables up to this version"))
 
 
-def _asking_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _asking_commands(commands: argparse._SubParsersAction[Words]) -> None:
     for name, words in (
         ("nodes", "verdict of each node"),
         ("incidents", "open incidents, worst first"),
@@ -44,21 +75,21 @@ def _asking_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
         ask = commands.add_parser(name, help=words)
         ask.add_argument("--server", default="http://127.0.0.1:8000", help="the running server")
         ask.add_argument("--cluster", default="", help="which cluster, where the server watches several")
-        ask.add_argument("--token-file", type=Path, help="API token, for a server that is not on loopback")
+        ask.add_argument("--token-file", type=path, help="API token, for a server that is not on loopback")
         ask.add_argument("--json", action="store_true", help="print the server's answer as it is")
         if name == "exclusions":
             ask.add_argument("--format", choices=("table", "hostlist", "lines"), default="table")
             ask.add_argument("--advisory", action="store_true", help="include what is only proposed")
 
 
-def _people_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _people_commands(commands: argparse._SubParsersAction[Words]) -> None:
     users = commands.add_parser("users", help="people who may sign in").add_subparsers(
         dest="action", required=True, metavar="ACTION"
     )
     add = users.add_parser("add", help="add a person, or give a known one a new password and role")
     add.add_argument("name")
     add.add_argument("--role", choices=("viewer", "operator", "approver", "admin"), default="viewer")
-    add.add_argument("--password-file", type=Path, help="read the password from this file instead of asking")
+    add.add_argument("--password-file", type=path, help="read the password from this file instead of asking")
     _config(add)
     _config(users.add_parser("list", help="who may sign in"))
     tokens = commands.add_parser("tokens", help="API tokens").add_subparsers(
@@ -72,7 +103,7 @@ def _people_commands(commands: argparse._SubParsersAction[argparse.ArgumentParse
 
 
 def _config(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--config", type=Path, help="TOML file; without one: SQLite here, loopback, observe")
+    command.add_argument("--config", type=path, help="TOML file; without one: SQLite here, loopback, observe")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,14 +1,19 @@
-"""Runs every benchmark, or those named: ``python -m benchmarks [tick verdict line]``."""
+"""Runs every benchmark, or those named: ``python -m benchmarks [tick verdict line start]``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks import line, tick, verdict
+from benchmarks import line, start, tick, verdict
 from benchmarks.ratio import Ratio
 
-ALL: Mapping[str, Callable[[], Iterator[Ratio]]] = {"tick": tick.run, "verdict": verdict.run, "line": line.run}
+ALL: Mapping[str, Callable[[], Iterator[Ratio]]] = {
+    "tick": tick.run,
+    "verdict": verdict.run,
+    "line": line.run,
+    "start": start.run,
+}
 
 
 def main(names: list[str]) -> int:
