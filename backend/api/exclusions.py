@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from starlette.concurrency import run_in_threadpool
 
 from backend import writes
 from backend.answers import verdicts
+from backend.answers.verdicts import Snapshot
 from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.problems import Problem
@@ -26,6 +28,10 @@ router = APIRouter(prefix="/exclusions", tags=["exclusions"])
 
 WatchOf = Annotated[Watch, Depends(watch_of)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+#: Names or characters of a question that is answered at once; a longer one, in a thread, holds up nobody else.
+FEW = 200
+#: Most nodes of one question by name.
+MOST_NODES = 100_000
 #: How long a person's exclusion lasts where they did not say: as long as an approved one by default.
 DEFAULT_HOURS = 168
 
@@ -36,7 +42,9 @@ class Question(BaseModel):
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"nodes": "gpu-[0001-0064]", "job": "41207"}]}
     )
-    nodes: list[Name] | str | None = Field(None, description="Names, or one hostlist.")
+    nodes: Annotated[list[Name], Field(max_length=MOST_NODES)] | str | None = Field(
+        None, description="Names, or one hostlist."
+    )
     job: Name | None = None
 
 
@@ -96,19 +104,23 @@ async def query(
 ) -> Response:
     """Which of these nodes to leave out, as lists and as a hostlist."""
     seen = await snapshot_of(request, watch)
+    if question.nodes is not None and len(question.nodes) <= FEW:
+        return json(_replied(watch, question, seen, advisory))
+    return json(await run_in_threadpool(_replied, watch, question, seen, advisory))
+
+
+def _replied(watch: Watch, question: Question, seen: Snapshot, advisory: bool) -> dict[str, Any]:
     names = _asked(watch, question)
     reply = verdicts.query(seen, sorted(seen.nodes) if names is None else names, advisory=advisory)
-    return json(
-        {
-            "exclude": reply.exclude,
-            "avoid": reply.avoid,
-            "unknown": reply.unknown,
-            "hostlist": reply.hostlist,
-            "binding": reply.binding,
-            "reasons": reply.reasons,
-            "as_of": reply.as_of,
-        }
-    )
+    return {
+        "exclude": reply.exclude,
+        "avoid": reply.avoid,
+        "unknown": reply.unknown,
+        "hostlist": reply.hostlist,
+        "binding": reply.binding,
+        "reasons": reply.reasons,
+        "as_of": reply.as_of,
+    }
 
 
 def _asked(watch: Watch, question: Question) -> list[str] | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import groupby, product
+from itertools import groupby, islice, product
 
 #: A hostlist may name this many hosts; Slurm refuses larger ranges (MAX_RANGE, 64K).
 MAX_HOSTS = 65_536
+#: Longest hostlist that is read, in characters: MAX_HOSTS names, each written out.
+MAX_TEXT = 2_000_000
 #: Longest host name, in characters (RFC 1035).
 MAX_NAME = 255
 
@@ -33,6 +35,8 @@ def expand(text: str) -> list[str]:
     Commas and white space outside brackets part the items; several brackets in one item multiply, the last one
     turning fastest; the zero padding of a range's first number is kept. Raises HostlistError.
     """
+    if len(text) > MAX_TEXT:
+        raise HostlistError(f"more than {MAX_TEXT} characters", MAX_TEXT, "Split it into smaller lists.")
     names: list[str] = []
     for position, item in _items(text):
         parts = list(_parts(item, position))
@@ -107,7 +111,10 @@ def _parts(item: str, position: int) -> Iterator[list[tuple[range, str]]]:
     while at < len(item):
         if item[at] == "[":
             end = item.index("]", at)
-            yield [_range(*piece) for piece in _pieces(item[at + 1 : end], position + at + 1)]
+            pieces = list(islice(_pieces(item[at + 1 : end], position + at + 1), MAX_HOSTS + 1))
+            if len(pieces) > MAX_HOSTS:
+                raise HostlistError(f"more than {MAX_HOSTS} hosts", position, "Split it into smaller lists.")
+            yield [_range(*piece) for piece in pieces]
             at = end + 1
             continue
         plain = _PLAIN.match(item, at)

@@ -8,9 +8,9 @@ from typing import Annotated, Self
 from pydantic import AliasChoices, BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from backend.clients.hostlist import MAX_HOSTS, HostlistError, expand
+from backend.clients.hostlist import MAX_HOSTS, HostlistError, expand, is_host
 from backend.facts import AttemptFacts, Batch
-from backend.ingest.rows import MaybeMoment, Name, Reject, Row, counted, is_host, read
+from backend.ingest.rows import MaybeMoment, Name, Reject, Row, counted, read
 
 #: The words of Slurm (``man squeue``, JOB STATE CODES); other schedulers' agents translate to them.
 # fmt: off

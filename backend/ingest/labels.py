@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 
+from backend.clients.hostlist import is_host
 from backend.facts import DeviceLabel
 from detectors.kernel.lines import normal_pci
 
@@ -29,15 +30,17 @@ def device_label(axis: str, labels: Mapping[str, str]) -> DeviceLabel | None:
     """The device or node that ``labels`` name; None where they name none.
 
     A GPU needs a UUID or serial, or a node with a PCI address or index. A node needs a name: an address alone is no
-    name, it is somebody else's tomorrow.
+    name, it is somebody else's tomorrow. A name that is none (a node of it could stand in no hostlist) names nobody,
+    and neither does an endless UUID.
     """
     node = host_of(labels)
+    node = node if is_host(node) else ""
     if axis == "node":
         return DeviceLabel("node", node) if node else None
     found = DeviceLabel(
         axis,
         node,
-        uuid=_said(labels, UUIDS),
+        uuid=_kept(_said(labels, UUIDS)),
         pci=normal_pci(_said(labels, PCIS)),
         index=_kept(_said(labels, INDEXES)),
         model=_kept(_said(labels, MODELS)),

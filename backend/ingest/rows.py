@@ -13,10 +13,10 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
+from backend.clients.hostlist import MAX_NAME
+from backend.clients.hostlist import is_host as is_host
 from backend.ingest.base import SourceError
 
-#: Longest name of a host, job, user or label that is taken, in characters (RFC 1035 for hosts).
-MAX_NAME = 255
 #: Times outside are mistakes: before 2000 an unset clock, after 2100 milliseconds taken for seconds.
 EARLIEST, LATEST = 946_684_800.0, 4_102_444_800.0
 #: Rows of one body. A body of the largest size holds this many real ones; more are a mistake that costs memory.
@@ -24,7 +24,6 @@ MAX_ROWS = 250_000
 #: Bad rows that are described one by one; the rest is only counted.
 TOLD_REJECTS = 100
 
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 #: Editors of some systems write it before the text.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 #: Each escape of a JSON text in turn; the group holds half a surrogate pair, which no text may hold alone.
@@ -217,14 +216,9 @@ def _host(value: object) -> object:
         raise PydanticCustomError("host", "must be the name of a host")
     if not is_host(value):
         raise PydanticCustomError(
-            "host", "must be a host name: letters, digits, - _ . and : only, up to {most}", {"most": MAX_NAME}
+            "host", "must be a host name: letters, digits, - _ and . only, up to {most}", {"most": MAX_NAME}
         )
     return value
-
-
-def is_host(name: str) -> bool:
-    """Whether a text may name a node; what schedulers, shells and pages would trip over may not."""
-    return len(name) <= MAX_NAME and _HOST.fullmatch(name) is not None
 
 
 #: Unix seconds; RFC 3339 text with an offset is taken too.

@@ -126,3 +126,13 @@ def test_scontrol_expands_and_folds_the_same(tmp_path: Path) -> None:
     for text in ("n[001-003,007],login1", "r[1-2]n[08-10]", "n[99-101]", "n[3,1,1]", "n[9,09-10]", "a,,b", "[7-8]"):
         assert shown(text) == expand(text)
         assert shown(render(expand(text))) == expand(render(expand(text)))
+
+
+@pytest.mark.parametrize("text", [",", "a[" + "1," * 70_000 + "1]", "," * 2_000_001, "a" * 2_000_001])
+def test_a_text_that_only_costs_time_is_refused_early(text: str) -> None:
+    """Within memory that grows with what a list may hold, not with what was sent."""
+    if text == ",":
+        assert expand(text) == []
+        return
+    with pytest.raises(HostlistError, match="more than"):
+        expand(text)

@@ -235,3 +235,13 @@ def test_an_address_that_was_given_to_another_host_speaks_for_that_one() -> None
 def test_up_of_prometheus_itself_speaks_for_nobody() -> None:
     found, dropped = gathered(up("localhost:9090", 1.0))
     assert not found and not dropped
+
+
+@pytest.mark.parametrize("name", ["<script>", "a b", "a\r\nBcc: x", "gpu-1:9400", "a\0b", "n" * 300, "[n1-9]"])
+def test_a_label_that_no_scheduler_would_take_for_a_host_names_none(name: str) -> None:
+    """A node of such a name would break every hostlist that it stood in."""
+    assert device_label("node", {"Hostname": name}) is None
+    nobody, dropped = gathered(scraped(TEMP, {0: 5.0}, Hostname=name, gpu="0"))
+    assert not nobody and dropped == {"no device or node in the labels": 1}
+    assert gathered(scraped(TEMP, {0: 5.0}, Hostname=name, UUID="GPU-a"))[0].keys() == {("temperature_c", "GPU-a")}
+    assert not gathered(scraped(TEMP, {0: 5.0}, Hostname="gpu-1", UUID="u" * 300))[0]
