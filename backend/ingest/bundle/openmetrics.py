@@ -251,8 +251,9 @@ def _samples(ids: list[int], times: list[float], values: list[float]) -> Samples
 def _ranges(first: Places, counts: Places) -> Places:
     """first[0], first[0] + 1 ... (counts[0] of them), first[1] ..."""
     total = np.cumsum(counts)
-    steps: Places = np.arange(total[-1] if total.size else 0)
-    return steps + np.repeat(first - (total - counts), counts)
+    steps = np.arange(int(total[-1]) if total.size else 0, dtype=np.int64)
+    found: Places = steps + np.repeat(first - (total - counts), counts)
+    return found
 
 
 def _follow(block: bytes, starts: Places, ends: Places, line: int, prefix: bytes) -> int:
