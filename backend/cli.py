@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     top = Words(prog="watchkeeper", description="Keeps watch over GPU training clusters.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _server_commands(commands)
+    _bundle_commands(commands)
     _asking_commands(commands)
     _people_commands(commands)
     return top
@@ -64,6 +65,15 @@ def _server_commands(commands: argparse._SubParsersAction[Words]) -> None:
         dest="action", required=True, metavar="ACTION"
     )
     _config(database.add_parser("upgrade", help="bring the tables up to this version"))
+
+
+def _bundle_commands(commands: argparse._SubParsersAction[Words]) -> None:
+    replay = commands.add_parser("replay", help="run a recorded bundle through the pipeline")
+    replay.add_argument("bundle", type=path, help="folder of the bundle")
+    replay.add_argument("--out", type=path, required=True, help="folder for findings, incidents and the summary")
+    replay.add_argument("--score", action="store_true", help="compare with the bundle's truth.jsonl")
+    replay.add_argument("--json", action="store_true", help="print the summary and the score as JSON")
+    _config(replay)
 
 
 def _asking_commands(commands: argparse._SubParsersAction[Words]) -> None:
@@ -121,6 +131,10 @@ def command_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], 
         from backend.commands import server
 
         return {"serve": server.serve, "demo": server.demo, "db": server.upgrade}[arguments.command]
+    if arguments.command == "replay":
+        from backend.commands import replay
+
+        return replay.replay
     if arguments.command in ("users", "tokens"):
         from backend.commands import people
 

@@ -39,6 +39,13 @@ def latest_decision(session: Session, incident_id: int) -> Decision | None:
     return session.exec(query.order_by(col(Decision.id).desc()).limit(1)).first()
 
 
+def latest_plan(session: Session, incident_id: int) -> Decision | None:
+    """The latest decision that called for a step; where none ever did, the latest."""
+    query = select(Decision).where(col(Decision.incident_id) == incident_id).order_by(col(Decision.id).desc())
+    rows = session.exec(query).all()
+    return next((row for row in rows if row.plan), rows[0] if rows else None)
+
+
 def proposed(session: Session, cluster: str) -> Sequence[Decision]:
     """Decisions that wait for a person, oldest first."""
     query = select(Decision).where(col(Decision.cluster) == cluster, col(Decision.state) == "proposed")
