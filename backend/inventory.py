@@ -95,11 +95,12 @@ class Inventory:
     """What one cluster consists of and who runs on it: in memory, and as rows.
 
     Slots are given once and never again; a row that is gone keeps its slot, not live. ``rejected`` counts names that
-    were not taken, by reason.
+    were not taken, by reason. ``hears``: telemetry comes to this process, so that it may say which nodes are silent.
     """
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, *, hears: bool = True) -> None:
         self.cluster = cluster
+        self._hears = hears
         self.rejected: Counter[str] = Counter()
         self._places: dict[str, _Place] = {}
         self._short: dict[str, str] = {}
@@ -133,6 +134,7 @@ class Inventory:
         """Learn nodes, devices, labels, states and attempts from one read, and write the rows that changed, in the
         caller's transaction. Should that be rolled back, the next read writes them again."""
         event.listen(session, "after_rollback", self._distrust)
+        self._catch_up(session, batch)
         for facts in batch.nodes:
             self._describe(facts, now)
         self._listed(session, batch)
@@ -142,6 +144,17 @@ class Inventory:
                 self._hear(self._place(raw.host, now), now)
         changed = self._follow(batch, now)
         self._save(session, changed, now)
+
+    def _catch_up(self, session: Session, batch: Batch) -> None:
+        """Nodes that another process met first: what it wrote of them is taken in, not written over."""
+        named = {f.name for f in batch.nodes} | {e.host for e in batch.events} | {s.label.node for s in batch.series}
+        strange = {name for name in named.union(*(a.nodes for a in batch.attempts)) if name and not self._known(name)}
+        places, cards = rows.met(session, self.cluster, strange | {name.partition(".")[0] for name in strange})
+        for row in places:
+            self._restore_place(row)
+        for device in cards:
+            if device.kind == "gpu" and device.node in self._places:
+                self._restore_card(device)
 
     @property
     def fleet(self) -> Fleet:
@@ -397,7 +410,7 @@ class Inventory:
     def _save_sounds(self, session: Session, now: datetime) -> None:
         """One mark for all that were heard lately, one for each node that fell silent meanwhile."""
         latest = max((place.heard for place in self._places.values()), default=0.0)
-        if latest - self._heard_written < HEARD_EVERY_S and self._silent is not None:
+        if not self._hears or (latest - self._heard_written < HEARD_EVERY_S and self._silent is not None):
             return
         limit = latest - SILENT_AFTER_S
         silent = {p.name: utc(p.heard) if p.heard else p.first_seen for p in self._places.values() if p.heard < limit}

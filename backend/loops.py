@@ -100,8 +100,14 @@ class Loops:
 
 
 def all_loops(parts: Parts, stop: threading.Event) -> list[Loop]:
-    """The loops that this role runs: an API process only follows what others commit."""
-    found = [Loop("", "loop", "follow", 0.5, lambda: follow(parts), parts.changes.until_nudged)]
+    """The loops that this role runs: an API process only follows what others commit, and reads what they learnt."""
+    mark = " (api)" if parts.role == "api" else ""  # two processes on one database have two pulses
+    found = [Loop("", "loop", f"follow{mark}", 0.5, lambda: follow(parts), parts.changes.until_nudged)]
+    if parts.role != "all":
+        names = parts.watches.items()
+        found += [
+            Loop(name, "loop", f"inventory{mark}", 5.0, partial(reread, watch), stop.wait) for name, watch in names
+        ]
     if parts.role == "api":
         return found
     for watch in parts.watches.values():
@@ -119,8 +125,6 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),
     ]
-    if parts.role == "observe":
-        found.append(Loop(name, "loop", "inventory", 5.0, lambda: reread(watch), stop.wait))
     for source, every_s in parts.sources.get(name, ()):
         pause = on_the_beat(parts.clock, stop)
         found.append(Loop(name, "source", source.name, every_s, Pull(watch, source, every_s), pause))
@@ -139,7 +143,7 @@ def on_the_beat(clock: Clock, stop: threading.Event) -> Callable[[float], object
 
 
 def reread(watch: Watch) -> bool:
-    """What API processes learnt of nodes and jobs; they write it, this process judges by it."""
+    """What other processes learnt of nodes and jobs: those that observe judge by it, the API names devices by it."""
     with watch.lock, watch.store.read() as session:
         watch.inventory.load(session)
     return False

@@ -85,7 +85,7 @@ def build(
         backend = (backends or {}).get(cluster.name) or backend_of(cluster, cli, clock)
         rules = rules_of(settings, tuple(notifiers), simulated)
         own = catalogue.with_thresholds(cluster.thresholds)
-        watch = watch_of(cluster, rules, clock, store, own, changes, backend, who)
+        watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
         watch.load()
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
@@ -104,6 +104,7 @@ def watch_of(
     changes: Changes,
     backend: ClusterBackend | None,
     who: str,
+    role: Role = "all",
 ) -> Watch:
     lateness_s = cluster.interval_s if cluster.lateness_s is None else cluster.lateness_s
     return Watch(
@@ -113,7 +114,7 @@ def watch_of(
         store=store,
         catalogue=catalogue,
         changes=changes,
-        inventory=Inventory(cluster.name),
+        inventory=Inventory(cluster.name, hears=role != "api"),
         ring=Ring(catalogue.metrics, cluster.interval_s, lateness_s),
         detectors=detectors.detectors(catalogue),
         backend=backend,

@@ -171,6 +171,8 @@ def topology(request: Request, watch: WatchOf, body: Plain) -> Response:
 @router.post("/remote-write", operation_id="ingest_remote_write", response_model=Taken, openapi_extra=write_body())
 def remote_write(request: Request, watch: WatchOf, parts: PartsOf, body: Annotated[bytes, Depends(packed)]) -> Response:
     """Prometheus remote write 1.0. Samples are in the ring with the 2xx; names nobody needs are counted as dropped."""
+    if parts.role == "api":
+        raise Problem(421, "No telemetry is read in this process; send it to the one that runs `serve --role observe`.")
     limit, targets = parts.settings.server.max_body_bytes * MOST_UNPACKED, intake_of(request).targets(watch.cluster)
     batch = readable(lambda: decode(body, watch.catalogue, limit, targets))
     return taken(request, watch, batch, ())

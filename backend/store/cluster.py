@@ -52,6 +52,17 @@ def nodes(session: Session, cluster: str) -> list[Node]:
     return found
 
 
+def met(session: Session, cluster: str, names: Collection[str]) -> tuple[list[Node], list[Device]]:
+    """The rows of these nodes, where there are any, and of their devices."""
+    found: tuple[list[Node], list[Device]] = ([], [])
+    for some in _portions(sorted(names)):
+        here = select(Node).where(col(Node.cluster) == cluster, col(Node.name).in_(some))
+        there = select(Device).where(col(Device.cluster) == cluster, col(Device.node).in_(some))
+        found[0].extend(session.exec(here.order_by(col(Node.first_seen), col(Node.name))))
+        found[1].extend(session.exec(there.order_by(col(Device.first_seen), col(Device.pci), col(Device.id))))
+    return found
+
+
 def devices(session: Session, cluster: str, node: str = "") -> list[Device]:
     """All devices, in the order they were first seen; with ``node`` only that node's."""
     query = select(Device).where(col(Device.cluster) == cluster)
@@ -247,6 +258,7 @@ def _put(session: Session, table: type[SQLModel], rows: Sequence[Row]) -> None:
     on_postgresql = session.get_bind().dialect.name == "postgresql"
     statement = postgresql_insert(target) if on_postgresql else sqlite_insert(target)
     keys = [column.name for column in target.primary_key]
+    rows = sorted(rows, key=lambda row: [str(row[key]) for key in keys])  # two writers meet in one order: no deadlock
     fresh = {c.name: statement.excluded[c.name] for c in target.columns if c.name not in (*keys, "first_seen")}
     session.connection().execute(
         statement.on_conflict_do_update(index_elements=keys, set_=fresh), [dict(row) for row in rows]
