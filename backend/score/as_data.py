@@ -70,6 +70,7 @@ def _fault(result: FaultResult) -> dict[str, Any]:
         "incident": None if result.incident is None else result.incident.id,
         "touch": None if edge is None else edge.touch.name.lower(),
         "incident_fits": None if edge is None else edge.fits,
+        "located": result.located,
         "fitting": result.fitting,
         "delay_opened_s": result.opened_delay_s,
         "delay_told_s": result.told_delay_s,

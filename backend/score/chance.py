@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,23 +28,29 @@ class Chance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Incidents that touch faults, whenever they opened: indices int64[k], fit bool[k]. ``begins`` and ``lasts``
-    float64[faults]: the faults' windows within the span, NaN for faults that nothing shows; ``opened``
-    float64[incidents]; all in s after the begin of the span."""
+    """Incidents that touch faults, whenever they opened: indices int64[k]; whether at the fault's entity or node, and
+    whether of its family, bool[k]. ``begins`` and ``lasts`` float64[faults]: the faults' windows within the span, NaN
+    for faults that nothing shows; ``opened`` float64[incidents]; all in s after the begin of the span."""
 
     fault: NDArray[np.int64]
     incident: NDArray[np.int64]
+    located: NDArray[np.bool_]
     fits: NDArray[np.bool_]
     begins: NDArray[np.float64]
     lasts: NDArray[np.float64]
     opened: NDArray[np.float64]
     span_s: float
 
-    def found(self, turn_s: float, of: NDArray[np.bool_]) -> int:
+    def only(self, which: NDArray[np.bool_]) -> Pairs:
+        """The pairs where ``which`` bool[k] is true."""
+        fault, incident = self.fault[which], self.incident[which]
+        return replace(self, fault=fault, incident=incident, located=self.located[which], fits=self.fits[which])
+
+    def found(self, turn_s: float) -> int:
         """How many faults a largest one-to-one matching finds when the windows start ``turn_s`` later, around the
-        span's end to its begin; ``of`` bool[k] picks the pairs that count."""
+        span's end to its begin."""
         late = (self.opened[self.incident] - self.begins[self.fault] - turn_s) % self.span_s
-        meets = of & (late <= self.lasts[self.fault])
+        meets = late <= self.lasts[self.fault]
         if not meets.any():
             return 0
         _, rows = np.unique(self.fault[meets], return_inverse=True)
@@ -53,14 +59,14 @@ class Pairs:
         return int((maximum_bipartite_matching(graph, perm_type="column") >= 0).sum())
 
 
-def chance(pairs: Pairs, faults: Sequence[int], fitting: bool, turns: Sequence[float]) -> Chance:
-    """Chance recall of some faults (indices); ``fitting``: only incidents of the fault's family count. ``turns``: by
-    how many seconds the truth is turned, once for each draw."""
+def chance(pairs: Pairs, faults: Sequence[int], turns: Sequence[float]) -> Chance:
+    """Chance recall of some faults (indices), when only ``pairs`` count. ``turns``: by how many seconds the truth is
+    turned, once for each draw. Entities and jobs stay: where a job was short, its share of chance comes out low."""
     n = len(faults)
     if not n or not turns:
         return Chance(None, n, len(turns), None)
-    of = np.isin(pairs.fault, faults) & (pairs.fits if fitting else True)
-    shares = np.array([pairs.found(turn, of) for turn in turns]) / n if of.any() else np.zeros(len(turns))
+    some = pairs.only(np.isin(pairs.fault, faults))
+    shares = np.array([some.found(turn) for turn in turns]) / n
     low, high = np.quantile(shares, [TAIL, 1 - TAIL])
     return Chance(float(shares.mean()), n, len(turns), Interval(float(low), float(high)))
 

@@ -38,7 +38,7 @@ class FaultFigures:
     located: Share
     fitting: Share
     chance: Chance
-    chance_visible: Chance
+    chance_located: Chance
     chance_fitting: Chance
     touch: Mapping[Touch, int]
     exact_gpu: Share
@@ -72,7 +72,7 @@ def fault_figures(
 ) -> FaultFigures:
     """Figures of the faults at ``places`` (indices into ``results`` and into the pairs)."""
     chosen = [results[at] for at in places]
-    visible = [at for at in places if results[at].fault.first_visible is not None]
+    visible = [r for r in chosen if r.fault.first_visible is not None]
     gpu = [r for r in chosen if word_of(r.fault.entity) == "gpu"]
     found = [r for r in chosen if r.edge is not None]
 
@@ -83,13 +83,13 @@ def fault_figures(
     called = [r for r in chosen if r.fault.exclude]
     return FaultFigures(
         recall=of(chosen, [r.edge is not None for r in chosen]),
-        recall_visible=of([results[at] for at in visible], [results[at].edge is not None for at in visible]),
+        recall_visible=of(visible, [r.edge is not None for r in visible]),
         recall_loud=of(chosen, [r.loud for r in chosen]),
         located=of(chosen, [r.located for r in chosen]),
         fitting=of(chosen, [r.fitting for r in chosen]),
-        chance=chance(pairs, places, False, turned),
-        chance_visible=chance(pairs, visible, False, turned),
-        chance_fitting=chance(pairs, places, True, turned),
+        chance=chance(pairs, places, turned),
+        chance_located=chance(pairs.only(pairs.located), places, turned),
+        chance_fitting=chance(pairs.only(pairs.fits), places, turned),
         touch={touch: sum(r.edge is not None and r.edge.touch is touch for r in chosen) for touch in Touch},
         exact_gpu=of(gpu, [r.exact_gpu for r in gpu]),
         exact_gpu_found=of([r for r in gpu if r.edge], [r.exact_gpu for r in gpu if r.edge]),

@@ -66,6 +66,7 @@ class Scene:
         return Pairs(
             fault=np.array([e.fault for e in self.edges], dtype=np.int64),
             incident=np.array([e.incident for e in self.edges], dtype=np.int64),
+            located=np.array([e.touch <= Touch.NEAR for e in self.edges], dtype=np.bool_),
             fits=np.array([e.fits for e in self.edges], dtype=np.bool_),
             begins=bounds[:, 0] - start,
             lasts=bounds[:, 1] - bounds[:, 0],

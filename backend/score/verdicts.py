@@ -24,23 +24,20 @@ EXCLUSIONS: tuple[Exclusion, ...] = ("right", "not_allowed", "victim", "no_fault
 
 @dataclass(frozen=True, slots=True)
 class FaultResult:
-    """``edge``, ``incident``: what counts for the fault. ``fitting``, ``loud``: found when only incidents of its
-    family, or above info, count. ``told_at``: when its opening finding was emitted, None without such a row.
-    ``incidents``: how many touch it or stand on its victims in its window. ``excluded``: one of its nodes was."""
+    """``edge``, ``incident``: what counts for the fault. ``located``, ``fitting``, ``loud``: found when only
+    incidents at its entity or node, of its family, or above info count, one to one again. ``told_at``: when its
+    opening finding was emitted, None without such a row. ``incidents``: how many touch it or stand on its victims in
+    its window. ``excluded``: one of its nodes was."""
 
     fault: Fault
     edge: Edge | None
     incident: Incident | None
+    located: bool
     fitting: bool
     loud: bool
     told_at: float | None
     incidents: int
     excluded: bool
-
-    @property
-    def located(self) -> bool:
-        """Found at its entity or its node, not only somewhere in its rack, cluster or job."""
-        return self.edge is not None and self.edge.touch <= Touch.NEAR
 
     @property
     def exact_gpu(self) -> bool:
@@ -82,6 +79,7 @@ class IncidentResult:
 def fault_results(scene: Scene) -> tuple[FaultResult, ...]:
     """One for each fault of the scene, in its order."""
     chosen = assign(scene.met)
+    located = assign(edge for edge in scene.met if edge.touch <= Touch.NEAR)
     fitting = assign(edge for edge in scene.met if edge.fits)
     loud = assign(edge for edge in scene.met if scene.incidents[edge.incident].loud)
     touching: dict[int, set[int]] = {at: _on_victims(scene, at) for at in range(len(scene.faults))}
@@ -97,6 +95,7 @@ def fault_results(scene: Scene) -> tuple[FaultResult, ...]:
                 fault=fault,
                 edge=counts,
                 incident=incident,
+                located=at in located,
                 fitting=at in fitting,
                 loud=at in loud,
                 told_at=None if incident is None else told_at(incident, scene.by_key),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from backend.score.places import Site, Token, Touch, around, host_of, parent_of, tokens, touch_of, word_of
@@ -38,7 +40,7 @@ def test_a_rank_sits_in_its_run() -> None:
     assert parent_of("run:team/big/rank:17") == "run:team/big"
 
 
-def touch(entity: str, named: str, **fields: object) -> float:
+def touch(entity: str, named: str, **fields: Any) -> float:
     return touch_of(tokens(named, SITE), around(fault_of(fault(entity=entity, **fields)), SITE))
 
 
