@@ -132,8 +132,8 @@ def fault_of(row: Row) -> Fault:
         run=_name(row, "run"),
         nodes=_names(row, "nodes"),
     )
-    if fault.end < max(fault.start, fault.first_visible or fault.start):
-        raise ScoreError(f"end {fault.end} is before start or first_visible")
+    if fault.end < fault.start:
+        raise ScoreError(f"end {fault.end} is before start {fault.start}")
     return fault
 
 

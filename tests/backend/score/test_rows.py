@@ -53,7 +53,7 @@ def test_a_missing_file_says_what_to_give(tmp_path: Path) -> None:
         (fault(exclude="yes"), "line 2: exclude must be true or false, is 'yes'"),
         (fault(nodes="n0"), "line 2: nodes must be a list of texts, is 'n0'"),
         (fault(job=1.5), "line 2: job must be a text or a number, is 1.5"),
-        (fault(end=0), "line 2: end 0.0 is before start or first_visible"),
+        (fault(end=0), "line 2: end 0.0 is before start 1003600.0"),
         ({k: v for k, v in fault().items() if k != "first_visible"}, "line 2: first_visible is missing"),
     ],
 )

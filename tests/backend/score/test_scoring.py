@@ -38,6 +38,10 @@ def test_a_fault_without_end_lasts_to_the_end_of_the_span() -> None:
     assert found([fault(end=None)], [incident(opened_at=SPAN[1])]) == 1
 
 
+def test_a_fault_that_shows_only_long_after_its_end_cannot_be_found() -> None:
+    assert found([fault(first_visible=HOUR + 3600 + 361)], [incident(opened_at=HOUR + 3600 + 301)]) == 0
+
+
 def test_one_incident_counts_for_one_fault() -> None:
     both = [fault("F1"), fault("F2", entity="n0/gpu2")]
     node = incident(entity="n0")
