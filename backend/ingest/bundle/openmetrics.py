@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Mapping
@@ -80,7 +81,7 @@ class Book:
             raise ValueError("the labels cannot be read")
         text = labels.decode(errors="replace")
         self.replaced += "\ufffd" in text and b"\xef\xbf\xbd" not in labels
-        pairs = ((name.decode(), unescaped(value)) for name, value in _EACH.findall(labels))
+        pairs = ((sys.intern(name.decode()), unescaped(value)) for name, value in _EACH.findall(labels))
         self._sets[labels] = len(self.label_sets)
         self.label_sets.append(dict(pairs))
         return self._sets[labels]

@@ -21,6 +21,7 @@ from backend.ingest.labels import Targets
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.samples import Scraped, assemble
 from detectors.catalogue import load
+from detectors.model import Need
 from tests.bundles import TEMP, T, bundle, gpu, series, up
 
 CATALOGUE = load()
@@ -75,7 +76,9 @@ def test_every_block_gives_what_its_lines_say_one_by_one(stretches: list[list[by
     assert sorted(row.line for row in bad.told) == refused
 
 
-def one_by_one(lines: list[bytes], wanted: frozenset[str]) -> tuple[list[tuple[bytes, float, float]], list[int]]:
+def one_by_one(
+    lines: list[bytes], wanted: frozenset[str]
+) -> tuple[list[tuple[bytes, np.float64, np.float64]], list[int]]:
     book = Book(wanted)
     found, refused = [], []
     for place, line in enumerate(lines):
@@ -244,7 +247,7 @@ def test_a_label_set_of_a_scrape_costs_once_however_often_it_comes(
 def test_only_what_is_needed_is_kept_and_up(tmp_path: Path) -> None:
     text = gpu(TEMP, [(T, 1)]) + gpu(POWER, [(T, 1)]) + up([(T, 1)]) + gpu("node_unheard_of", [(T, 1), (T + 1, 1)])
     folder = bundle(tmp_path, telemetry={"a": text})
-    needs = frozenset({("gpu", "power_w"), "xid"})
+    needs: frozenset[Need] = frozenset({("gpu", "power_w"), "xid"})
     with open_bundle(folder).prepare(tmp_path / "work", CATALOGUE, needs) as found:
         ((_, batch),) = found.batches()
         assert [s.metric for s in batch.series] == ["power_w", "node_up"]
