@@ -3,15 +3,31 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
+# Set to a folder that `make wheelhouse` filled, installs read that folder and nothing else: no index, no pip.conf.
+WHEELHOUSE ?=
+OFFLINE = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_FIND_LINKS='$(abspath $(WHEELHOUSE))')
+NO_WHEELS = no wheel of ours in $(WHEELHOUSE); run make wheelhouse where there is internet, with this Python on this platform
+HAVE = $(if $(WHEELHOUSE),ls '$(abspath $(WHEELHOUSE))'/watchkeeper-*.whl > /dev/null 2>&1 || { echo '$(NO_WHEELS)' >&2; exit 1; },true)
+FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 
-.PHONY: install demo serve check test bench picture clean
+.PHONY: install wheelhouse demo serve check test test-install bench picture clean
 
 $(STAMP): pyproject.toml constraints.txt
+	@$(HAVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(OFFLINE) $(BIN)/python -m pip install --quiet --disable-pip-version-check $(FROM) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
 install: $(STAMP)
+
+# Every pinned wheel for this Python and this platform, and our own, built from them alone.
+wheelhouse: WHEELS = $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w wheelhouse
+wheelhouse:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	rm -rf wheelhouse build
+	$(WHEELS) -r constraints.txt
+	PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_FIND_LINKS='$(CURDIR)/wheelhouse' \
+	  $(WHEELS) --no-index --find-links '$(CURDIR)/wheelhouse' .
 
 demo: $(STAMP)
 	$(BIN)/watchkeeper demo
@@ -29,6 +45,10 @@ test: check
 	$(BIN)/python -m tests.services.install
 	$(BIN)/python -m pytest
 
+# Slow, run by hand: wheelhouse, install with networking cut, the wheel in a clean environment elsewhere.
+test-install: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/install
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
@@ -36,4 +56,4 @@ picture: $(STAMP)
 	$(BIN)/python -m tests.proof.picture
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist wheelhouse *.egg-info

@@ -1,0 +1,122 @@
+"""Install without internet, and one wheel that runs anywhere. Slow: ``make test-install``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.install.conftest import MAKE_S, ROOT, copied, run
+from tests.services.namespace import cut_off
+
+pytestmark = pytest.mark.slow
+START_S = 90.0
+#: A proxy that nobody could reach, and indexes nobody could read: what a site's own settings may name.
+HOSTILE = {
+    "PIP_INDEX_URL": "http://192.0.2.1/simple",
+    "PIP_EXTRA_INDEX_URL": "http://192.0.2.1/more",
+    "PIP_FIND_LINKS": "http://192.0.2.1/wheels",
+    "PIP_RETRIES": "0",
+}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.fixture(scope="module")
+def elsewhere(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean environment with our wheel alone, in a folder that holds nothing of ours."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    run([sys.executable, "-m", "venv", "venv"], folder)
+    words = ["install", "--no-index", "--find-links", wheelhouse, "watchkeeper"]
+    run([*cut_off(), folder / "venv/bin/python", "-m", "pip", *words], folder, MAKE_S, PIP_CONFIG_FILE="/dev/null")
+    return folder
+
+
+def test_the_wheelhouse_holds_the_pinned_wheels_and_ours_and_nothing_else(wheelhouse: Path) -> None:
+    pins = [line.split("==") for line in (ROOT / "constraints.txt").read_text().split()]
+    wanted = {(normal(name), version) for name, version in pins}
+    held = {(normal(f.name.split("-")[0]), f.name.split("-")[1]) for f in wheelhouse.iterdir()}
+    assert {version for name, version in held if name == "watchkeeper"}
+    assert {pair for pair in held if pair[0] != "watchkeeper"} == wanted
+
+
+def test_make_install_needs_no_network_whatever_the_site_configures(
+    wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tree = copied(tmp_path_factory.mktemp("offline"))
+    command = ["make", "install", f"WHEELHOUSE={wheelhouse}", "VENV=.venv", f"PYTHON={sys.executable}"]
+    said = run([*cut_off(), *command], tree, MAKE_S, **HOSTILE)
+    assert "192.0.2.1" not in said.stdout.replace(str(HOSTILE), "") + said.stderr
+    assert "usage: watchkeeper" in run([tree / ".venv/bin/watchkeeper", "--help"], tree).stdout
+    run([tree / ".venv/bin/python", "-m", "pip", "check"], tree)
+    assert "up to date" in run([*cut_off(), "make", "-q", "--debug=b", "install"], tree).stdout
+
+
+def test_the_wheel_holds_every_module_table_page_and_migration(wheelhouse: Path) -> None:
+    (wheel,) = wheelhouse.glob("watchkeeper-*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    tracked = run(["git", "ls-files", "-co", "--exclude-standard", "detectors", "backend", "frontend", "alembic"], ROOT)
+    ours = {re.sub(r"^alembic/", "backend/migrations/", name) for name in tracked.stdout.split()}
+    assert held == {name for name in ours if not name.endswith(("/README", ".md"))}
+
+
+def test_the_wheel_shows_its_help_and_makes_its_tables_elsewhere(elsewhere: Path) -> None:
+    program = elsewhere / "venv/bin/watchkeeper"
+    assert "usage: watchkeeper" in run([program, "--help"], elsewhere).stdout
+    assert "is up to date" in run([program, "db", "upgrade"], elsewhere).stdout
+    assert (elsewhere / "watchkeeper-data/watchkeeper.db").exists()
+
+
+def test_the_wheel_runs_the_demo_elsewhere_and_every_file_of_its_page_answers(elsewhere: Path) -> None:
+    with demo(elsewhere) as url:
+        page = read(url)
+        assert "<html" in page and "simulated" in page
+        files = set(re.findall(r"""(?:src|href)="(/static/[^"]+)""", page))
+        assert files
+        for name in files:
+            assert read(url.rstrip("/") + name)
+
+
+@contextmanager
+def demo(folder: Path) -> Iterator[str]:
+    command = [str(folder / "venv/bin/watchkeeper"), "demo", "--port", "0"]
+    with (folder / "demo.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield address(folder / "demo.log", process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+def address(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """Where the demo listens, once its page answers."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(r"listens on (http://\S+)", log.read_text()):
+            try:
+                read(found[1])
+                return found[1]
+            except OSError:
+                pass
+        time.sleep(0.2)
+    raise AssertionError(f"no page within {START_S:g} s\n{log.read_text()[-3000:]}")
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return str(answer.read().decode(errors="replace"))
