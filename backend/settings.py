@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -21,6 +22,11 @@ from backend.settings_file import SettingsError as SettingsError
 Mode = Literal["observe", "propose", "act"]
 
 
+#: One mail address, with a name before it or without; no line end, so no header of its own.
+ADDRESS = r"^[^\x00-\x1f\x7f<>]*<[^\s<>@,;]+@[^\s<>@,;]+>$|^[^\s<>@,;]+@[^\s<>@,;]+$"
+Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
+
+
 class Section(BaseModel):
     """Unknown keys stop the start; nothing changes after it."""
 
@@ -28,7 +34,9 @@ class Section(BaseModel):
 
 
 class Server(Section):
-    host: str = Field("127.0.0.1", description="Address to listen on. Off loopback, ingest needs a token.")
+    host: str = Field(
+        "127.0.0.1", pattern=r"^[\w.:-]+$", description="Address to listen on. Off loopback, ingest needs a token."
+    )
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     url: str = Field(
         "",
@@ -88,14 +96,23 @@ class Email(Section):
     starttls: bool = Field(True, description="Ask for TLS before anything is sent.")
     user: str = Field("", description="SMTP user; empty: no sign-in.")
     password: SecretStr | None = Field(None, description="SMTP password.")
-    sender: str = Field("watchkeeper@localhost", alias="from", description="From address.")
-    to: tuple[str, ...] = Field(min_length=1, description="Recipients.")
+    sender: str = Field(
+        "watchkeeper@localhost", alias="from", pattern=ADDRESS, description="From address, as in watch@example.org."
+    )
+    to: tuple[Address, ...] = Field(min_length=1, description="Recipients, as in on-call@example.org.")
     timeout_s: float = Field(20.0, gt=0, description="Longest wait for the server, in seconds.")
 
 
 class Slack(Section):
     webhook_url: SecretStr = Field(description="Incoming webhook. It can neither thread nor edit.")
     timeout_s: float = Field(10.0, gt=0, description="Longest wait for Slack, in seconds.")
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _an_address(cls, given: SecretStr) -> SecretStr:
+        if re.fullmatch(r"https?://[^\s/]+\S*", given.get_secret_value()) is None:
+            raise ValueError("is no address. Write it as https://hooks.slack.com/services/...")
+        return given
 
 
 class Incidents(Section):

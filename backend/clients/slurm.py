@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import selectors
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from time import time
+from time import monotonic, time
 
 from backend.clients.hostlist import is_host, render
 from backend.clients.slurm_records import Job, RecordError, parse_jobs, parse_nodes
@@ -20,6 +21,8 @@ from backend.facts import AttemptFacts, NodeFacts
 MAX_REASON = 200
 _JOB = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10}|\+[0-9]{1,5})?")
 _VERSION = re.compile(r"slurm\S* (\d+)\.(\d+)\.?(\d*)")
+#: Most that one command may print; a job of ``squeue --json`` takes some 5 kB.
+MOST_BYTES = 536_870_912
 #: Words of a controller that did not answer; everything else is an answer, and it is no.
 _SILENCE = re.compile(
     r"unable to contact|timed out|timeout|connection refused|connection reset|connect failure|communication|"
@@ -51,28 +54,50 @@ class Ran:
 Run = Callable[[Sequence[str], Mapping[str, str], float], Ran]
 
 
-def run_bounded(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Ran:
-    """Runs one command without a shell; kills it and its children after ``timeout_s`` and raises TimeoutError."""
+def run_bounded(command: Sequence[str], env: Mapping[str, str], timeout_s: float, most_bytes: int = MOST_BYTES) -> Ran:
+    """Runs one command without a shell; kills it and its children after ``timeout_s`` and raises TimeoutError, or when
+    it prints more than ``most_bytes`` and raises OSError."""
     process = subprocess.Popen(
         command,
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
         start_new_session=True,
     )
     with process:
         try:
-            out, err = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
+            out, err = _printed(process, monotonic() + timeout_s, most_bytes)
+        except OSError:  # TimeoutError is one
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise TimeoutError from None
-    return Ran(process.returncode, out, err)
+            raise
+    return Ran(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+def _printed(process: subprocess.Popen[bytes], until: float, most_bytes: int) -> tuple[bytearray, bytearray]:
+    """Both outputs of a process that ended by itself. ``until``: monotonic s. Raises TimeoutError, OSError."""
+    out, err = bytearray(), bytearray()
+    with selectors.DefaultSelector() as open_ends:
+        for pipe, into in ((process.stdout, out), (process.stderr, err)):
+            assert pipe is not None
+            open_ends.register(pipe, selectors.EVENT_READ, into)
+        while open_ends.get_map():
+            ready = open_ends.select(max(0.0, until - monotonic()))
+            if not ready:
+                raise TimeoutError
+            for end, _ in ready:
+                chunk = os.read(end.fd, 1_048_576)
+                end.data.extend(chunk)
+                if len(end.data) > most_bytes:
+                    raise OSError(f"it printed more than {most_bytes:,} bytes")
+                if not chunk:
+                    open_ends.unregister(end.fileobj)
+    try:
+        process.wait(max(0.0, until - monotonic()))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    return out, err
 
 
 class SlurmCli:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import socket
@@ -76,11 +77,21 @@ def listen(server: Server) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((server.host, server.port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         listener.close()
-        where = f"{server.host}:{server.port}"
-        raise OSError(f"cannot listen on {where}: {error.strerror}. Is another server there? Try --port.") from error
+        said = getattr(error, "strerror", None) or "it is no name of a host"
+        raise OSError(f"cannot listen on {server.host}:{server.port}: {said}. {_fix(error)}") from error
     return listener
+
+
+def _fix(error: Exception) -> str:
+    """How to mend a socket that could not be bound."""
+    match getattr(error, "errno", None):
+        case errno.EADDRINUSE:
+            return "Is another server there? Set another [server] port, or try --port."
+        case errno.EACCES:
+            return "Set [server] port to one above 1023."
+    return "Set [server] host to an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them."
 
 
 def with_port(settings: Settings, listener: socket.socket) -> Settings:

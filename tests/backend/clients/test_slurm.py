@@ -178,3 +178,20 @@ def test_a_real_controller_that_hangs_costs_the_timeout_and_no_more(cluster: Slu
         assert not failed.value.permanent and time.monotonic() - started < 10
     finally:
         cluster.resume_controller()
+
+
+def test_a_command_that_prints_without_end_is_killed_before_it_fills_the_memory() -> None:
+    with pytest.raises(OSError, match="printed more than 100,000 bytes"):
+        run_bounded([sys.executable, "-c", "while True: print('y' * 9999)"], os.environ, 20.0, 100_000)
+
+
+def test_bytes_that_are_no_text_and_both_outputs_are_read() -> None:
+    script = "import os; os.write(1, b'a\\xff' * 99999); os.write(2, b'no'); raise SystemExit(3)"
+    ran = run_bounded([sys.executable, "-c", script], os.environ, 20.0)
+    assert (ran.code, ran.out, ran.err) == (3, "a\ufffd" * 99_999, "no")
+
+
+def test_a_child_that_outlives_its_command_holds_nobody_up() -> None:
+    script = "import subprocess; subprocess.Popen(['sleep', '60'])"
+    with pytest.raises(TimeoutError):
+        run_bounded([sys.executable, "-c", script], os.environ, 1.0)

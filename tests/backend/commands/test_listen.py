@@ -5,8 +5,23 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from backend.commands.server import listen
 from backend.settings import Server
+
+
+def test_a_port_that_is_taken_is_said_with_the_fix() -> None:
+    with listen(Server(port=0)) as first:
+        first.listen()
+        with pytest.raises(OSError, match=r"in use\. .*\[server\] port"):
+            listen(Server(port=first.getsockname()[1]))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b", "a" * 70])
+def test_a_host_that_is_not_this_machine_is_said_with_the_fix(host: str) -> None:
+    with pytest.raises(OSError, match=r"cannot listen on .*: .*\. Set \[server\] host"):
+        listen(Server(host=host, port=0))
 
 
 def test_answers_do_not_wait_for_the_acknowledgement_of_their_headers() -> None:

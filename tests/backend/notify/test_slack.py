@@ -133,5 +133,5 @@ def test_what_does_not_fit_is_counted() -> None:
 
 def test_a_mistyped_webhook_is_told_without_being_shown() -> None:
     with pytest.raises(NotifyError, match=r"\[slack\] webhook_url") as raised:
-        SlackNotifier(hooked("hooks.slack.com/services/T0/B0/kEy"), URL).send(OPENED)
+        SlackNotifier(hooked("https://:80/services/T0/B0/kEy"), URL).send(OPENED)
     assert raised.value.permanent and "kEy" not in str(raised.value)
