@@ -30,7 +30,7 @@ def case_of(
 ) -> Case:
     """``node`` replaces the stored state by one just read; ``but_decision`` leaves its own orders out of the past."""
     now = watch.clock.now()
-    fleet = cluster_rows.node_facts(session, watch.cluster)
+    fleet = cluster_rows.node_facts(session, watch.cluster, gpus_of=incident.node)
     if node is not None:
         fleet = [node if known.name == node.name else known for known in fleet]
     at = next((known for known in fleet if known.name == incident.node), None)

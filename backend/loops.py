@@ -53,7 +53,7 @@ def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event) -> 
             level = logging.WARNING if isinstance(raised, SourceError) else logging.ERROR
             log.log(level, "%s %s failed: %s", loop.kind, loop.name, error, exc_info=level == logging.ERROR)
         now = clock.now()
-        if error or beaten is None or now - beaten >= BEAT_EVERY:
+        if error or beaten is None or abs(now - beaten) >= BEAT_EVERY:  # abs: clocks step back
             beaten = now
             _beat(loop, store, now, time.perf_counter() - began, error)
         if not more:
@@ -195,7 +195,7 @@ class Pull:
 
     def __call__(self) -> bool:
         end = unix(self._watch.clock.now())
-        start = self._read_to if self._read_to is not None else end - self._every_s
+        start = self._read_to if self._read_to is not None and self._read_to < end else end - self._every_s
         try:
             batch = self._source.read(self._needs, max(start, end - REACH_BACK_S), end)
         except SourceError:

@@ -76,7 +76,7 @@ def hear(session: Session, watch: Watch, batch: Batch) -> None:
     counts["samples"] += sum(len(series.times) for series in batch.series)
     counts["dropped"] += sum(batch.dropped.values())
     last = watch.heard.get(batch.source)
-    if last is None or (now - last).total_seconds() >= HEARD_EVERY_S:
+    if last is None or abs((now - last).total_seconds()) >= HEARD_EVERY_S:
         watch.heard[batch.source] = now
         every_s = watch.ring.interval_s if batch.series else 0.0
         system.beat_ok(session, watch.cluster, "source", batch.source, now, 0.0, counts, every_s=every_s)
@@ -144,9 +144,9 @@ def event_of(watch: Watch, row: EventRow) -> Event:
 def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
     """Judge one tick and commit all that follows from it, with the event cursor. A failed commit is taken up again
     from the store, so that no event is judged twice and none is left out."""
+    watch.stale = True
     fleet = watch.follow_fleet()
     tick = fit(tick, fleet)
-    watch.stale = True
     judged, broken = judge(watch, tick, fleet)
     findings = [finding for verdict in judged.values() for finding in verdict.findings]
     suspicions = fuse(findings, fleet, watch.catalogue)

@@ -71,11 +71,12 @@ def devices(session: Session, cluster: str, node: str = "") -> list[Device]:
     return list(session.exec(query.order_by(col(Device.first_seen), col(Device.node), col(Device.pci), col(Device.id))))
 
 
-def node_facts(session: Session, cluster: str) -> list[NodeFacts]:
-    """Every node that is not retired, as its cluster last described it, with its GPUs and the jobs that hold it."""
+def node_facts(session: Session, cluster: str, gpus_of: str | None = None) -> list[NodeFacts]:
+    """Every node that is not retired, as its cluster last described it, with the jobs that hold it and its GPUs;
+    ``gpus_of``: those of this node only, for one decision need not read 100,000."""
     listed = _marks(session, cluster).get(SCHEDULER)
     gpus: defaultdict[str, list[GpuFacts]] = defaultdict(list)
-    for device in devices(session, cluster):
+    for device in devices(session, cluster, gpus_of or "") if gpus_of != "" else ():
         if device.retired_at is None and device.kind == "gpu":
             index = int(device.index) if device.index.isdecimal() else -1
             uuid = "" if device.id.startswith("pci:") else device.id

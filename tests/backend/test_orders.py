@@ -11,6 +11,7 @@ import pytest
 from backend import orders, pipeline, proposals, writes
 from backend.act.base import ActionError
 from backend.act.dry_run import DryRunBackend
+from backend.cases import case_of
 from backend.clock import ManualClock
 from backend.facts import OrderFacts, Outcome
 from backend.model.actions import Order
@@ -364,3 +365,11 @@ def test_a_plan_of_act_mode_that_is_judged_again_may_come_out_as_another(
     bench.read_cluster()
     bench.turn()
     assert [o.verb for o in bench.orders()] == ["drain"]
+
+
+def test_a_decision_reads_the_gpus_of_its_own_node_only(bench: Bench) -> None:
+    node = broken(bench)
+    with bench.watch.store.read() as session:
+        case = case_of(session, bench.watch, bench.incident())
+    assert {facts.name for facts in case.fleet if facts.gpus} == {node}
+    assert len(case.fleet) == 48 and bench.decision().blast["gpus"] > 8
