@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -102,6 +104,21 @@ class PrometheusReader:
             raise PromError(f"{self.where}: the answer holds no range vector. {_NOT_PROMETHEUS}", permanent=True)
         return Answer(series, rejected, self._session.warnings)
 
+    def query(self, text: str) -> tuple[tuple[Mapping[str, str], float], ...]:
+        """Labels and value of each series of an instant vector, at the server's own time. Raises PromError as above."""
+        result = self._within(text, {"timeout": f"{self._timeout_s:g}s"})
+        if not isinstance(result, list):
+            raise PromError(f"{self.where}: no list of series in the answer. {_NOT_PROMETHEUS}", permanent=True)
+        found = [_instant(one) for one in result]
+        if None in found:
+            raise PromError(f"{self.where}: the answer holds no instant vector. {_NOT_PROMETHEUS}", permanent=True)
+        return tuple(one for one in found if one is not None)
+
+    @property
+    def ahead_s(self) -> float | None:
+        """How far the server's clock was ahead of ours at its last answer, to a second; None where it did not say."""
+        return self._session.ahead_s
+
     def _within(self, query: str, params: dict[str, str]) -> Any:
         """The query in a thread of its own: a server that drips one byte a second defeats every socket time-out."""
         if self._running is not None and self._running.is_alive():
@@ -161,6 +178,7 @@ class _Bounded(requests.Session):
         super().__init__()
         self.where = where
         self.warnings: tuple[str, ...] = ()
+        self.ahead_s: float | None = None
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._carrier = carrier
@@ -174,6 +192,7 @@ class _Bounded(requests.Session):
         self.warnings = ()
         named |= {"stream": True, "allow_redirects": False}
         with self._carrier.request(method, url, *rest, **named) as response:
+            self.ahead_s = _ahead_s(response.headers.get("Date", ""))
             body = self._body(response, deadline)
         document = self._document(response, body)
         said = document.get("warnings")
@@ -212,6 +231,14 @@ class _Bounded(requests.Session):
             text = f"{self.where}: status {status}, {said}. {_fix(status)}"
             raise PromError(text, permanent=permanent, status=status)
         return document
+
+
+def _ahead_s(date: str) -> float | None:
+    """Of an HTTP date, which is cut to whole seconds."""
+    try:
+        return parsedate_to_datetime(date).replace(tzinfo=UTC).timestamp() + 0.5 - time.time()
+    except (ValueError, TypeError):
+        return None
 
 
 def _parsed(body: bytes) -> dict[str, Any] | None:
@@ -282,6 +309,13 @@ def _samples(pairs: list[Any], rejected: Counter[str]) -> tuple[NDArray[np.float
     kept = [good for pair in pairs if (good := _sample(pair, rejected)) is not None]
     both = np.array(kept, np.float64).reshape(-1, 2)
     return both[:, 0], both[:, 1]
+
+
+def _instant(one: Any) -> tuple[Mapping[str, str], float] | None:
+    """Labels and value of one series of an instant vector; None for anything else."""
+    labels, pair = (one.get("metric"), one.get("value")) if isinstance(one, dict) else (None, None)
+    sample = _sample(pair, Counter())
+    return None if sample is None or not isinstance(labels, dict) or not _texts(labels) else (labels, sample[1])
 
 
 def _sample(pair: Any, rejected: Counter[str]) -> tuple[float, float] | None:

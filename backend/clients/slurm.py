@@ -126,6 +126,15 @@ class SlurmCli:
             raise SlurmError(f"sinfo -V printed {said[:80]!r}, no version", permanent=True)
         return int(found[1]), int(found[2]), int(found[3] or 0)
 
+    def settings(self) -> dict[str, str]:
+        """What the controller runs with, by key: ``SlurmUser`` -> ``slurm(64030)``."""
+        rows = (line.partition("=") for line in self._ask("scontrol", "show", "config").splitlines())
+        return {key.strip(): value.strip() for key, sign, value in rows if sign}
+
+    def admin_level(self, user: str) -> str:
+        """What the accounting grants: None, Operator or Administrator; "" where it knows no such user."""
+        return self._ask("sacctmgr", "-n", "-P", "show", "user", f"name={user}", "format=AdminLevel").strip()
+
     def nodes(self) -> list[NodeFacts]:
         """All nodes, hidden ones too; ``jobs`` stays empty (see ``slurm_records.holders``)."""
         at = self._now()

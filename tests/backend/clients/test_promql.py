@@ -264,3 +264,39 @@ def test_a_url_that_is_none_is_permanent() -> None:
 )
 def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+# --- instants and clocks --------------------------------------------------------------------------------------------
+
+
+def vector(*series: object) -> bytes:
+    return orjson.dumps({"status": "success", "data": {"resultType": "vector", "result": series}})
+
+
+def test_an_instant_query_gives_labels_and_values() -> None:
+    with served(says(vector({"metric": {"job": "dcgm"}, "value": [END, "12"]}))) as url:
+        assert PrometheusReader(url, timeout_s=5).query("count(up)") == (({"job": "dcgm"}, 12.0),)
+
+
+@pytest.mark.parametrize(
+    "one", [{"metric": {}, "values": [[END, "1"]]}, {"value": [END, "1"]}, "x", {"metric": {"a": 1}}]
+)
+def test_an_answer_that_is_no_instant_vector_is_refused(one: object) -> None:
+    with served(says(vector(one))) as url, pytest.raises(PromError, match="no instant vector"):
+        PrometheusReader(url, timeout_s=5).query("up")
+
+
+@pytest.mark.parametrize(("off_s", "seen"), [(0, 0), (120, 120), (-3600, -3600)])
+def test_the_clock_of_the_server_is_told_from_its_date(off_s: int, seen: int) -> None:
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        request.send_response_only(200)
+        request.send_header("Date", request.date_time_string(time.time() + off_s))
+        request.send_header("Content-Length", str(len(vector())))
+        request.end_headers()
+        request.wfile.write(vector())
+
+    with served(reply) as url:
+        reader = PrometheusReader(url, timeout_s=5)
+        reader.query("up")
+    ahead_s = reader.ahead_s
+    assert ahead_s is not None and abs(ahead_s - seen) < 5
