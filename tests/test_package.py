@@ -95,7 +95,7 @@ def test_the_pins_are_all_that_an_install_and_its_build_need() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
     wanted += project["project"]["optional-dependencies"]["dev"]
-    pins = {canonicalize_name(name): version for name, version in map(pin, (ROOT / "constraints.txt").read_text().splitlines())}
+    pins = dict(map(pin, (ROOT / "constraints.txt").read_text().splitlines()))
     todo, seen = [Requirement(text) for text in wanted], set[str]()
     while todo:
         asked = todo.pop()
@@ -109,8 +109,9 @@ def test_the_pins_are_all_that_an_install_and_its_build_need() -> None:
 
 
 def pin(line: str) -> tuple[str, str]:
+    """Name and version of one line of constraints.txt."""
     name, _, version = line.strip().partition("==")
-    return name, version
+    return canonicalize_name(name), version
 
 
 def requirements(name: str) -> list[Requirement]:

@@ -37,8 +37,8 @@ def elsewhere(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A clean environment with our wheel alone, in a folder that holds nothing of ours."""
     folder = tmp_path_factory.mktemp("elsewhere")
     run([sys.executable, "-m", "venv", "venv"], folder)
-    words = ["install", "--no-index", "--find-links", wheelhouse, "watchkeeper"]
-    run([*cut_off(), folder / "venv/bin/python", "-m", "pip", *words], folder, MAKE_S, PIP_CONFIG_FILE="/dev/null")
+    words = ["install", "--no-index", "--find-links", str(wheelhouse), "watchkeeper"]
+    run([*cut_off(), str(folder / "venv/bin/python"), "-m", "pip", *words], folder, MAKE_S, PIP_CONFIG_FILE="/dev/null")
     return folder
 
 
@@ -56,10 +56,10 @@ def test_make_install_needs_no_network_whatever_the_site_configures(
     tree = copied(tmp_path_factory.mktemp("offline"))
     command = ["make", "install", f"WHEELHOUSE={wheelhouse}", "VENV=.venv", f"PYTHON={sys.executable}"]
     said = run([*cut_off(), *command], tree, MAKE_S, **HOSTILE)
-    assert "192.0.2.1" not in said.stdout.replace(str(HOSTILE), "") + said.stderr
+    assert "192.0.2.1" not in said.stdout + said.stderr
     assert "usage: watchkeeper" in run([tree / ".venv/bin/watchkeeper", "--help"], tree).stdout
     run([tree / ".venv/bin/python", "-m", "pip", "check"], tree)
-    assert "up to date" in run([*cut_off(), "make", "-q", "--debug=b", "install"], tree).stdout
+    run(["make", "--question", "install"], tree)  # a second one, without the folder, has nothing to do
 
 
 def test_the_wheel_holds_every_module_table_page_and_migration(wheelhouse: Path) -> None:
