@@ -11,7 +11,7 @@ HEADER = "JobIDRaw JobID JobName User State Restarts Submit Eligible Start End N
 TEMP = "DCGM_FI_DEV_GPU_TEMP"
 
 
-def series(name: str, samples: Iterable[tuple[float, object]], **labels: str) -> str:
+def series(name: str, samples: Iterable[tuple[float, object]], **labels: object) -> str:
     """All lines of one series: (unix s, value) each."""
     said = ",".join(f'{key}="{value}"' for key, value in labels.items())
     return "".join(f"{name}{'{' + said + '}' if said else ''} {value} {at:.3f}\n" for at, value in samples)
@@ -19,7 +19,7 @@ def series(name: str, samples: Iterable[tuple[float, object]], **labels: str) ->
 
 def gpu(name: str, samples: Iterable[tuple[float, object]], node: str = "gpu-0001", index: int = 0, **more: str) -> str:
     """A series of one GPU as the DCGM exporter labels it."""
-    labels = {"gpu": str(index), "UUID": f"GPU-{node}-{index}", "Hostname": node, "instance": f"{node}:9400"}
+    labels = {"gpu": index, "UUID": f"GPU-{node}-{index}", "Hostname": node, "instance": f"{node}:9400"}
     return series(name, samples, **(labels | more))
 
 

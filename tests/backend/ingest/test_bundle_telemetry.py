@@ -94,6 +94,16 @@ def one_by_one(
     return found, refused
 
 
+def test_a_line_of_another_series_in_between_stays_its_own() -> None:
+    """Labels of the same length: only the text tells them apart."""
+    for places in range(1, 2**9):
+        lines = [f'up{{a="{places >> n & 1}"}} {n} 1770000000' for n in range(9)]
+        book = Book(frozenset({"up"}))
+        ids, _, values = Scanner("a", book, BadRows(), Counter()).feed("\n".join([*lines, ""]).encode())
+        assert [int(book.labels(i)["a"]) for i in ids.tolist()] == [places >> n & 1 for n in range(9)]
+        assert values.tolist() == list(range(9))
+
+
 @SMALL
 @given(st.floats(), st.integers(-(2**70), 2**70), st.sampled_from(["r", "e", "f"]))
 def test_numbers_read_in_bulk_are_those_that_float_reads(value: float, whole: int, form: str) -> None:
@@ -113,9 +123,8 @@ def test_what_float_would_take_and_openmetrics_does_not_is_no_number() -> None:
 # --- scrapes --------------------------------------------------------------------------------------------------------
 
 VALUE = st.sampled_from(["50", "61.5", "NaN", "+Inf", "9.223372036854775792e18", "-1000", "0"])
-WHO = st.tuples(
-    st.sampled_from(["n1", "n2"]), st.integers(0, 1), st.sampled_from([{}, {"hpc_job": "7"}, {"GPU_I_ID": "1"}])
-)
+MORE: list[dict[str, str]] = [{}, {"hpc_job": "7"}, {"hpc_job": "8"}, {"pod": "b"}, {"GPU_I_ID": "1"}]
+WHO = st.tuples(st.sampled_from(["n1", "n2"]), st.integers(0, 1), st.sampled_from(MORE))
 SERIES = st.tuples(
     st.sampled_from([TEMP, UTIL, XID, "node_load1", "up", "node_nothing"]),
     WHO,
@@ -151,6 +160,26 @@ def test_scrapes_are_what_assemble_makes_of_the_same_samples(
     for (_, batch), (_, expected, dropped) in zip(found, plain, strict=True):
         assert said(batch) == said(expected)
         assert batch.dropped == dropped
+
+
+@pytest.mark.parametrize("metric", [TEMP, POWER])
+@pytest.mark.parametrize("more", [*MORE[2:], {}])
+def test_a_device_under_two_label_sets_is_what_assemble_makes_of_it(
+    tmp_path: Path, metric: str, more: dict[str, str]
+) -> None:
+    """Two exporters, scraped at their own moments; one of them now first, now second."""
+    for first, second in ((0.0, 5.0), (5.0, 0.0)):
+        one = gpu(
+            TEMP,
+            [(T + 30 * i + 1 + first, i) for i in range(4)],
+            "gpu-0001",
+            0,
+            **({"pod": "a"} if "pod" in more else MORE[1]),
+        )
+        again = [(T + 30 * i + 1 + (second if i % 2 else first), 50 + i) for i in range(4)]
+        text = one + gpu(metric, again, "gpu-0001", 0, **more)
+        found, plain = read(tmp_path, text, 30.0), assembled(text, 30.0)
+        assert [said(batch) for _, batch in found] == [said(batch) for _, batch, _ in plain]
 
 
 def assembled(text: str, round_s: float) -> list[tuple[float, Batch, Counter[str]]]:
