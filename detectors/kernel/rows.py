@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ def ordered(rows: Iterable[Row]) -> list[Row]:
 
 
 def packed(rows: Iterable[Row]) -> NDArray[Any]:
-    return np.array([astuple(row) for row in rows], ROW)
+    return np.array([tuple(getattr(row, name) for name in ROW.names or ()) for row in rows], ROW)
 
 
 def new_row(event: Event, kind: FaultKind, severity: Severity, code: int, *, hard: bool, secondary: bool) -> Row:

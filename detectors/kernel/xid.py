@@ -37,12 +37,7 @@ class KernelXid:
     def step(self, state: KernelState, tick: Tick, fleet: Fleet) -> Judged:
         if not len(state.rows) and not tick.events:
             return Judged()
-        rows = [row for row in unpacked(state) if row.hard or self._remembered(row, tick.at)]
-        for event in sorted(tick.events, key=lambda e: (e.at, e.seq)):
-            if event.namespace == "boot":
-                _boot(rows, event)
-            elif event.namespace == "xid" and not event.late:
-                rows = self._hear(rows, event)
+        rows = self._heard((row for row in unpacked(state) if row.hard or self._remembered(row, tick.at)), tick.events)
         for row in rows:
             row.slot = fleet.slots.get(row.owner, -1)
             if row.hard:
@@ -58,7 +53,21 @@ class KernelXid:
         kept = (moved(row, old, new) for row in unpacked(state))
         return KernelState(packed(ordered(row for row in kept if row is not None)))
 
+    def _heard(self, rows: Iterable[Row], events: Iterable[Event]) -> list[Row]:
+        """All rows after these events. Rows of other devices say nothing about a line: a storm meets its own only."""
+        by_owner: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            by_owner.setdefault(row.owner, []).append(row)
+        for event in sorted(events, key=lambda e: (e.at, e.seq)):
+            if event.namespace == "boot":
+                _boot((row for mine in by_owner.values() for row in mine), event)
+            elif event.namespace == "xid" and not event.late:
+                owner = (event.entity.kind, event.entity.id)
+                by_owner[owner] = self._hear(by_owner.get(owner, []), event)
+        return [row for mine in by_owner.values() for row in mine]
+
     def _hear(self, rows: list[Row], event: Event) -> list[Row]:
+        """The rows of one device after one more line about it."""
         xid = self._xid(event.code)
         if xid.code == VERDICT_CODE:
             return self._verdict(rows, event)
