@@ -72,7 +72,7 @@ LOCAL = Person("local", "viewer")
 
 
 class SignInError(Exception):
-    """No sign-in. ``wait_s`` > 0: the account waits so long after too many tries."""
+    """No sign-in. ``wait_s`` > 0: the account waits so long after too many tries; for us, not for who asks."""
 
     def __init__(self, message: str, wait_s: float = 0.0) -> None:
         super().__init__(message)
@@ -98,7 +98,8 @@ def may(person: Person | None, right: str) -> bool:
 
 
 def sign_in(store: Store, rules: Security, name: str, password: str, now: datetime, key: bytes) -> str:
-    """The cookie of a new session. Raises SignInError, in the same words whether the name or the password is wrong.
+    """The cookie of a new session. Raises SignInError, in the same words and as slowly whether the name is unknown, the
+    password wrong, or the account waits: who is told which would learn who has an account.
 
     Takes the store, not a session: a failed try must be committed although this raises, and the slow hash must not
     hold the one writer of SQLite.
@@ -106,11 +107,9 @@ def sign_in(store: Store, rules: Security, name: str, password: str, now: dateti
     with store.write() as session:
         known = _fresh_user(session, name)
         wait = people.count_try(session, _id(known), now, rules.lockout_after, rules.lockout_s) if known else None
-    if wait is not None:
-        raise SignInError("Too many tries.", wait_s=max(1.0, (wait - now).total_seconds()))
     right = passwords.verify_password(password, known.password_hash if known else None)
-    if known is None or not right:
-        raise SignInError("Name or password is wrong.")
+    if known is None or not right or wait is not None:
+        raise SignInError("Name or password is wrong.", wait_s=(wait - now).total_seconds() if wait else 0.0)
     with store.write() as session:
         people.clear_tries(session, _id(known))
         if passwords.is_outdated(known.password_hash):

@@ -196,12 +196,12 @@ class Pull:
     def __call__(self) -> bool:
         end = unix(self._watch.clock.now())
         start = self._read_to if self._read_to is not None and self._read_to < end else end - self._every_s
+        answered = False
         try:
             batch = self._source.read(self._needs, max(start, end - REACH_BACK_S), end)
-        except SourceError:
-            self._watch.darken(self._source.name, True)
-            raise
-        self._watch.darken(self._source.name, False)
+            answered = True
+        finally:  # whatever it raised: what cannot be read is dark
+            self._watch.darken(self._source.name, not answered)
         pipeline.accept(self._watch, batch, pushed=False)
         self._read_to = end
         return False

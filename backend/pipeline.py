@@ -28,6 +28,8 @@ from detectors.model import BoolArray, Entity, Event, Finding, Fleet, Judged, Ti
 EVENTS_A_TICK = 500
 #: An event this much older than its arrival opens nothing by itself: old kernel lines get replayed (contracts.md).
 LATE_S = 3600.0
+#: What a sample that came after its tick had closed is dropped for.
+LATE = "after their tick had closed"
 #: How often the pulse of a source is written, in seconds.
 HEARD_EVERY_S = 5.0
 
@@ -56,12 +58,14 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
             taken, duplicates = events.append_events(session, watch.cluster, rows)
             if pushed:
                 hear(session, watch, batch)
+        before = watch.ring.dropped + Counter({LATE: watch.ring.late})
         watch.ring.accept(batch, watch.inventory.slot, unix(now))
+        lost = watch.ring.dropped + Counter({LATE: watch.ring.late}) - before
     if taken:
         watch.reached("line committed")
         watch.wake.set()
-    samples = sum(len(series.times) for series in batch.series)
-    return Accepted(taken, duplicates, len(batch.nodes) + len(batch.attempts), samples, batch.dropped)
+    samples = sum(len(series.times) for series in batch.series) - lost.total()
+    return Accepted(taken, duplicates, len(batch.nodes) + len(batch.attempts), samples, Counter(batch.dropped) + lost)
 
 
 def hear(session: Session, watch: Watch, batch: Batch) -> None:

@@ -70,8 +70,9 @@ def try_to(seen: Visit, pages: Environment, fields: dict[str, str]) -> Response:
     try:
         cookie = auth.sign_in(parts.store, parts.settings.security, name, password, seen.now, parts.secret)
     except auth.SignInError as error:
-        wait = f" Try again in {span(error.wait_s)}." if error.wait_s else ""
-        return sign_in_page(seen, pages, to, name[:200], f"{error}{wait}")
+        rules = parts.settings.security
+        rule = f"After {rules.lockout_after} wrong tries in a row a name waits {span(rules.lockout_s)}."
+        return sign_in_page(seen, pages, to, name[:200], f"{error} {rule}")
     response = RedirectResponse(to, 303, headers=HEADERS)
     set_session(response, seen, cookie)
     return response

@@ -255,6 +255,16 @@ def test_a_source_that_fails_is_dark_until_it_answers(bench: Bench) -> None:
     assert list(bench.watch.dark) == ["slurm"]
 
 
+def test_a_source_that_fails_as_nobody_foresaw_is_dark_too(bench: Bench) -> None:
+    class Odd(Source):
+        def read(self, needs: Set[Need], start: float, end: float) -> Batch:
+            raise KeyError("answer")
+
+    with pytest.raises(KeyError):
+        Pull(bench.watch, Odd(), TICK_S)()
+    assert list(bench.watch.dark) == ["prometheus"]
+
+
 def test_an_incident_that_opens_in_the_dark_says_so_and_what_is_decided_too(bench: Bench) -> None:
     bench.watch.darken("slurm", True)
     bench.xid(bench.busy_node(), 3, 79)

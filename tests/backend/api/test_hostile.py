@@ -7,15 +7,18 @@ import gzip
 import json
 from typing import Any
 
+import cramjam
 import pytest
 from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from backend.api.bodies import BodyLimit
-from tests.backend.api.conftest import Site, problem
+from backend.clock import unix
+from backend.simulate.remote_write import encode_labels, series, varint
+from tests.backend.api.conftest import NOW, Site, problem
 from tests.backend.api.rows import a_node, an_incident
-from tests.backend.api.test_ingest import LOGS, line, stored
+from tests.backend.api.test_ingest import LOGS, WRITE, line, stored
 
 HUGE = (10**20, 2**63)
 
@@ -88,3 +91,12 @@ def test_a_body_that_drips_is_not_waited_for() -> None:
     with pytest.raises(HTTPException) as raised:
         asyncio.run(asyncio.wait_for(BodyLimit(app, 1000, within_s=0.05)(scope, drip, send), 10))
     assert raised.value.status_code == 408 and read == [b"["]
+
+
+def test_samples_from_the_far_future_are_dropped_and_the_answer_says_so(site: Site, local: TestClient) -> None:
+    labels = encode_labels({"__name__": "DCGM_FI_DEV_GPU_TEMP", "Hostname": "gpu-001", "UUID": "GPU-a", "gpu": "0"})
+    times = (int(unix(NOW) * 1000), 2**63 - 1)
+    body = cramjam.snappy.compress_raw(b"".join(series(labels, 50.0, varint(at)) for at in times))
+    answer = local.post(WRITE, content=bytes(body)).json()
+    assert answer["accepted"] == 1 and answer["dropped"] == {"from the future": 1}
+    assert 'watchkeeper_ingest_dropped_total{cluster="main",reason="from the future"} 1' in local.get("/metrics").text
