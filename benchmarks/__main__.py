@@ -1,15 +1,16 @@
-"""Runs every benchmark, or those named: ``python -m benchmarks [tick verdict line start]``."""
+"""Runs every benchmark, or those named: ``python -m benchmarks [tick fleet replay verdict line start]``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks import line, start, tick, verdict
-from benchmarks.ratio import Ratio
+from benchmarks import fleet, line, replay, start, tick, verdict
 
-ALL: Mapping[str, Callable[[], Iterator[Ratio]]] = {
+ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "tick": tick.run,
+    "fleet": fleet.run,
+    "replay": replay.run,
     "verdict": verdict.run,
     "line": line.run,
     "start": start.run,

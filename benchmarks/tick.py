@@ -37,7 +37,7 @@ def run() -> Iterator[Ratio]:
 class Course:
     """All detectors, or ``only`` one of them, that have seen a healthy fleet before; time goes on with each step."""
 
-    def __init__(self, catalogue: Catalogue, fleet: Fleet, quiet: list[Tick], only: str) -> None:
+    def __init__(self, catalogue: Catalogue, fleet: Fleet, quiet: list[Tick], only: str = "") -> None:
         self.words = only or "all detectors"
         self.detectors = [d for d in detectors(catalogue) if only in ("", d.name)]
         self.states: dict[str, Any] = {d.name: d.start(fleet) for d in self.detectors}

@@ -1,0 +1,23 @@
+"""A telemetry tick of 12,500 nodes x 8 GPUs x 20 metrics through all detectors, against numpy adding up the arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.ratio import Ratio
+from benchmarks.tick import Course, compared, fleet_of, tick_of
+from detectors.catalogue import load
+
+NODES = 12_500
+#: Different ticks; 8 MB of numbers each, so that none stays in a cache.
+VARIANTS = 4
+
+
+def run() -> Iterator[Ratio]:
+    catalogue = load()
+    fleet = fleet_of(NODES)
+    quiet = [tick_of(catalogue, fleet, seed, 0.0) for seed in range(VARIANTS)]
+    sick = [tick_of(catalogue, fleet, seed, 0.001) for seed in range(VARIANTS)]
+    for name, ticks in (("a quiet tick", quiet), ("a tick with 0.1 % of GPUs in trouble", sick)):
+        course = Course(catalogue, fleet, quiet)
+        yield compared(course, ticks, f"{NODES} nodes x 8 GPUs x 20 metrics: {name}")
