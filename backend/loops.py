@@ -15,7 +15,7 @@ from backend.clock import Clock, unix
 from backend.ingest.base import Source, SourceError
 from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
-from backend.store import system
+from backend.store import events, system
 from backend.store.engine import Store
 from backend.watch import Watch
 
@@ -160,10 +160,13 @@ def waker(watch: Watch) -> Callable[[float], object]:
 
 
 def pulse(watch: Watch) -> dict[str, float]:
-    """What the observe loop shows of itself: newest tick, events judged, late samples, open levels."""
+    """What the observe loop shows of itself: newest tick, events judged and waiting, late samples, open levels."""
+    with watch.store.read() as session:
+        backlog = events.count_after(session, watch.cluster, watch.cursor)
     return {
         "tick_at": watch.last_at,
         "events": watch.cursor,
+        "backlog": backlog,
         "late": watch.ring.late,
         "dropped": sum(watch.ring.dropped.values()),
         "findings": len(watch.ledger),

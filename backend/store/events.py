@@ -48,6 +48,12 @@ def events_after(session: Session, cluster: str, seq: int, limit: int) -> list[E
     return list(session.exec(query.order_by(col(Event.id)).limit(limit)))
 
 
+def count_after(session: Session, cluster: str, seq: int) -> int:
+    """How many events wait behind a cursor."""
+    query = select(func.count()).select_from(Event)
+    return session.exec(query.where(col(Event.cluster) == cluster, col(Event.id) > seq)).one()
+
+
 def events_by_id(session: Session, cluster: str, ids: Sequence[int]) -> list[Event]:
     """These events, oldest first; evidence refers to them as ``event:123``."""
     found: list[Event] = []

@@ -351,3 +351,6 @@ def test_the_pulse_of_the_observe_loop_counts_what_it_holds(bench: Bench) -> Non
     pipeline.observe(bench.watch)
     found = loops.pulse(bench.watch)
     assert (found["events"], found["findings"], found["tick_at"]) == (bench.watch.cursor, 1, bench.watch.last_at)
+    assert found["backlog"] == 0
+    bench.xid(bench.busy_node(), 4, 79)
+    assert loops.pulse(bench.watch)["backlog"] == 1

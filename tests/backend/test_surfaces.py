@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from fastapi.testclient import TestClient
 from backend.api.system import FAMILIES
 from backend.app import create_app
 from backend.cli import parser
-from backend.clock import ManualClock
+from backend.clock import ManualClock, SystemClock
 from backend.registry import Parts, build
-from backend.settings import Settings
+from backend.settings import Server, Settings
 from backend.settings import Store as StoreSettings
 from tests.conftest import NOW
 
@@ -121,3 +122,20 @@ def test_what_metrics_prints_is_a_documented_family_each(app: FastAPI) -> None:
     text = client.get("/metrics").text
     printed = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and not line.startswith("#")}
     assert printed and printed <= {family.name for family in FAMILIES}
+
+
+def test_a_running_server_prints_every_metric_that_does_not_need_a_mishap(tmp_path: Path) -> None:
+    """A family that never has a sample is a promise that nobody keeps."""
+    settings = Settings(server=Server(port=0), store=StoreSettings(folder=tmp_path))
+    made = build(settings, SystemClock())
+    mishaps = {"watchkeeper_ingest_dropped_total", "watchkeeper_ingest_busy_total"}
+    tick = {"watchkeeper_tick_age_seconds"}  # no telemetry comes here
+    with TestClient(create_app(made), base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)) as client:
+        deadline = time.monotonic() + 20
+        missing = {family.name for family in FAMILIES}
+        while missing - mishaps - tick and time.monotonic() < deadline:
+            text = client.get("/metrics").text
+            missing -= {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
+            time.sleep(0.05)
+    made.store.close()
+    assert missing - mishaps - tick == set()
