@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,6 +22,8 @@ from backend.settings import Slack
 
 #: Statuses in 4xx that a later try may cure: time-out, too early, too many (the last comes with Retry-After).
 PASSING = frozenset({408, 425, 429})
+#: Where Slack takes incoming webhooks.
+HOSTS = frozenset({"hooks.slack.com", "hooks.slack-gov.com"})
 #: Of the answer this much is read: Slack says ``ok`` or one word.
 ANSWER_BYTES = 1024
 
@@ -124,3 +127,15 @@ def _beginning(response: requests.Response, until: float) -> bytes:
     except requests.RequestException:
         return read
     return read
+
+
+def wrong_shape(webhook: str) -> str:
+    """What about the address is not as Slack gives it out, without showing it; "" where it looks right."""
+    parts = urlsplit(webhook)
+    if parts.scheme != "https":
+        return "it does not begin with https"
+    if parts.hostname not in HOSTS:
+        return "its host is not Slack's"
+    if not re.fullmatch(r"/services/T\w+/B\w+/\w+", parts.path):
+        return "its path is not /services/T.../B.../key"
+    return ""

@@ -115,6 +115,12 @@ def open_store(url: str, folder: Path, mounts: Path = MOUNTS, *, durable: bool =
     return _open_postgresql(parsed, folder)
 
 
+def file_of(url: str, folder: Path) -> Path | None:
+    """The SQLite file that ``open_store`` would open, or make; None for a server. Raises StoreError for a bad URL."""
+    parsed = _parsed(url, folder)
+    return Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None
+
+
 def _parsed(url: str, folder: Path) -> URL:
     if not url:
         return URL.create("sqlite", database=str(folder / "watchkeeper.db"))

@@ -1,0 +1,103 @@
+"""Settings to checks: one for every connection and every right that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from backend.clients.promql import PrometheusReader
+from backend.clients.slurm import Run, SlurmCli, run_bounded
+from backend.doctor import channels, cluster, host
+from backend.doctor.database import database
+from backend.doctor.line import Check, Line, examine, failed, off, ok, warning
+from backend.settings import Cluster, Settings, SettingsError, load
+from detectors.catalogue import Catalogue, TableError
+from detectors.catalogue import load as load_catalogue
+
+#: Nobody waits longer than this for one answer, whatever the settings allow.
+PATIENCE_S = 5.0
+
+
+def diagnose(path: Path | None, environ: Mapping[str, str]) -> list[Line]:
+    """Every line. Where the configuration has mistakes these are all there is to say."""
+    try:
+        settings = load(path, environ)
+        catalogue = load_catalogue()
+        for one in settings.cluster:
+            catalogue.with_thresholds(one.thresholds)
+    except SettingsError as error:
+        return [
+            failed("configuration", f"{wrong.where}: {wrong.key} {wrong.what}".replace(":  ", ": "), wrong.fix)
+            for wrong in error.mistakes
+        ]
+    except TableError as error:
+        return [failed("configuration", str(error), "Names stand in detectors/tables/thresholds.toml.")]
+    first = ok("configuration", f"{path} holds" if path else "no file: SQLite here, loopback, observe")
+    return [first, *mode(settings), *examine([*checks_of(settings, catalogue)])]
+
+
+def checks_of(settings: Settings, catalogue: Catalogue, run: Run = run_bounded) -> Iterator[Check]:
+    """In the order of their lines. ``run`` starts Slurm's commands."""
+    yield Check("account", host.process)
+    yield Check("data folder", partial(host.folder, settings.store.folder))
+    yield Check("database", partial(database, settings))
+    yield Check("port", partial(host.port, settings.server))
+    yield Check("clock", host.clock)
+    for one in settings.cluster:
+        yield from _prometheus(one, catalogue)
+        yield from _slurm(one, settings, run)
+    yield Check("email", partial(channels.email, settings.email))
+    yield Check("slack", partial(channels.slack, settings.slack))
+    yield Check("links", partial(channels.links, settings))
+
+
+def mode(settings: Settings) -> Iterator[Line]:
+    """What it may touch."""
+    hands = {one.name: _hand(one) for one in settings.cluster}
+    if settings.mode == "observe":
+        yield ok("mode", "observe: nothing is written to any cluster")
+        return
+    when = "once an approver said yes" if settings.mode == "propose" else "by itself, where every guard holds"
+    for name, hand in hands.items():
+        if hand == "slurm":
+            yield ok("mode", f"{settings.mode}: on {name} it drains, requeues and resumes through Slurm, {when}")
+        elif hand:
+            yield ok("mode", f"{settings.mode}: on {name} orders end in {hand}, which touches nothing")
+        else:
+            fix = f"Add [cluster.slurm] to {name}, or set mode = observe."
+            yield warning("mode", f"{settings.mode}: but nothing carries orders out on {name}", fix)
+
+
+def _hand(one: Cluster) -> str:
+    """As the registry chooses it."""
+    if one.slurm is None or not one.slurm.cli or one.backend == "simulated":
+        return ""
+    return one.backend or "slurm"
+
+
+def _prometheus(one: Cluster, catalogue: Catalogue) -> Iterator[Check]:
+    if not one.prometheus:
+        text = f"no [[cluster.prometheus]] in {one.name}: telemetry must be pushed to ingest/remote-write"
+        yield Check("prometheus", lambda: [off(f"{one.name} prometheus", text, "Add [[cluster.prometheus]] with url.")])
+    lateness_s = one.interval_s if one.lateness_s is None else one.lateness_s
+    for place, server in enumerate(one.prometheus, 1):
+        name = f"{one.name} prometheus{f'-{place}' if place > 1 else ''}"
+        reader = PrometheusReader(server.url, server.headers, min(server.timeout_s, PATIENCE_S))
+        look = partial(cluster.prometheus, name, reader, catalogue, server.matchers, server.interval_s, lateness_s)
+        yield Check(name, look)
+
+
+def _slurm(one: Cluster, settings: Settings, run: Run) -> Iterator[Check]:
+    name = f"{one.name} slurm"
+    if one.slurm is None or not one.slurm.cli:
+        text = f"no [cluster.slurm] in {one.name}: no jobs, and nothing can be drained"
+        yield Check(name, lambda: [off(name, text, "Add [cluster.slurm].")])
+        return
+    cli = SlurmCli(one.slurm.conf, min(one.slurm.timeout_s, PATIENCE_S), run)
+    user, uid = host.account()
+    yield Check(name, partial(cluster.slurm_version, name, cli))
+    yield Check(f"{name} nodes", partial(cluster.slurm_nodes, f"{name} nodes", cli))
+    yield Check(f"{name} jobs", partial(cluster.slurm_jobs, f"{name} jobs", cli, user, uid))
+    look = partial(cluster.slurm_right, f"{name} right to drain", cli, user, uid, settings.mode)
+    yield Check(f"{name} right to drain", look)
