@@ -61,6 +61,9 @@ def _server_commands(commands: argparse._SubParsersAction[Words]) -> None:
     demo.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000; 0 takes a free one)")
     demo.add_argument("--folder", type=path, default="watchkeeper-demo", help="where the demo keeps its state")
     demo.add_argument("--seed", type=int, default=1, help="another seed, another cluster's fate")
+    doctor = commands.add_parser("doctor", help="check every configured connection and right, and say the fix")
+    _config(doctor)
+    doctor.add_argument("--json", action="store_true", help="print the lines as JSON")
     database = commands.add_parser("db", help="the database").add_subparsers(
         dest="action", required=True, metavar="ACTION"
     )
@@ -135,6 +138,10 @@ def command_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], 
         from backend.commands import replay
 
         return replay.replay
+    if arguments.command == "doctor":
+        from backend.commands import doctor
+
+        return doctor.doctor
     if arguments.command in ("users", "tokens"):
         from backend.commands import people
 
