@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _server_commands(commands)
     _bundle_commands(commands)
+    _simulate(commands)
     _asking_commands(commands)
     _people_commands(commands)
     return top
@@ -77,6 +78,19 @@ def _bundle_commands(commands: argparse._SubParsersAction[Words]) -> None:
     replay.add_argument("--score", action="store_true", help="compare with the bundle's truth.jsonl")
     replay.add_argument("--json", action="store_true", help="print the summary and the score as JSON")
     _config(replay)
+
+
+def _simulate(commands: argparse._SubParsersAction[Words]) -> None:
+    made = commands.add_parser("simulate", help="write a replay bundle of a simulated cluster, with its truth")
+    made.add_argument("--out", type=path, help="folder to write, new or empty")
+    made.add_argument("--seed", type=int, default=1, help="the same seed, the same bytes (default: 1)")
+    made.add_argument("--scenario", default="mixed", help="quiet, mixed, a family or kind:NAME; --list shows them all")
+    made.add_argument("--nodes", type=int, default=24, help="nodes of the cluster (default: 24)")
+    made.add_argument("--gpus", type=int, default=8, help="GPUs of a node (default: 8)")
+    made.add_argument("--hours", type=float, default=24.0, help="hours to record (default: 24)")
+    made.add_argument("--interval", type=float, default=30.0, help="seconds between scrapes (default: 30)")
+    made.add_argument("--list", action="store_true", help="only list the scenarios")
+    made.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
 def _asking_commands(commands: argparse._SubParsersAction[Words]) -> None:
@@ -142,6 +156,10 @@ def command_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], 
         from backend.commands import doctor
 
         return doctor.doctor
+    if arguments.command == "simulate":
+        from backend.commands.simulate import simulate
+
+        return simulate
     if arguments.command in ("users", "tokens"):
         from backend.commands import people
 
