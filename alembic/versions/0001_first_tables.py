@@ -64,7 +64,7 @@ def _actions() -> None:
     _table(
         "exclusion",
         """
-        id:big cluster:text node:text owner:text origin:text reason:text kind:text incident_id:big? evidence:json
+        id:big cluster:text node:text owner:text origin:text reason:text kind:text incident_id:big?
         created_at:time until:time lifted_at:time? lifted_by:text lift_reason:text
     """,
         key="id",
@@ -191,7 +191,7 @@ def _incidents() -> None:
         id:big cluster:text kind:text severity:text state:text headline:text entity_kind:text entity_id:text
         entity_name:text node:text job:text run:text opened_at:time changed_at:time last_asserted_at:time
         clear_s:float blind:flag closed_at:time? acknowledged_by:text acknowledged_at:time? mitigated_at:time?
-        close_note:text revision:count decided_revision:count told_revision:count hypotheses:json entities:json
+        close_note:text revision:count decided_revision:count hypotheses:json entities:json
         victims:json dark:json
     """,
         key="id",

@@ -22,7 +22,6 @@ class Exclusion(SQLModel, table=True):
     reason: str
     kind: str = ""
     incident_id: int | None = Field(default=None, index=True, sa_type=RowId)
-    evidence: list[dict[str, Any]] = stored(list)
     created_at: datetime = when()
     until: datetime = when()
     lifted_at: datetime | None = when(default=None)

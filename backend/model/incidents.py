@@ -42,7 +42,6 @@ class Incident(SQLModel, table=True):
     close_note: str = ""
     revision: int = 1
     decided_revision: int = 0
-    told_revision: int = 0
     hypotheses: list[dict[str, Any]] = stored(list)
     entities: list[str] = stored(list)
     victims: list[str] = stored(list)
