@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 TYPE_CHECKING = False  # importing typing costs more than the help does
 if TYPE_CHECKING:
@@ -41,38 +41,41 @@ def path(text: str) -> Path:
     return Path(text)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Every command with its arguments; no import of ours is needed to show the help."""
+def parser(chosen: str | None = None) -> Words:
+    """Every command with its arguments; of ``chosen`` alone where it is given, because the help of all needs none."""
     top = Words(prog="watchkeeper", description="Keeps watch over GPU training clusters.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _server_commands(commands)
-    _bundle_commands(commands)
-    _simulate(commands)
-    _asking_commands(commands)
-    _people_commands(commands)
+    for name, (words, fill) in COMMANDS.items():
+        wanted = chosen in (None, name)
+        command = commands.add_parser(name, help=words, add_help=wanted)
+        if wanted:
+            fill(command)
     return top
 
 
-def _server_commands(commands: argparse._SubParsersAction[Words]) -> None:
-    serve = commands.add_parser("serve", help="run the service")
+def _serve(serve: Words) -> None:
     _config(serve)
-    serve.add_argument("--port", type=int, help="port to listen on, instead of the configured one")
+    serve.add_argument("--port", type=port, help="port to listen on, instead of the configured one")
     serve.add_argument("--role", choices=ROLES, default="all", help="what this process does (default: all)")
-    demo = commands.add_parser("demo", help="run the service on a simulated cluster")
-    demo.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000; 0 takes a free one)")
+
+
+def _demo(demo: Words) -> None:
+    demo.add_argument("--port", type=port, default=8000, help="port to listen on (default: 8000; 0 takes a free one)")
     demo.add_argument("--folder", type=path, default="watchkeeper-demo", help="where the demo keeps its state")
     demo.add_argument("--seed", type=int, default=1, help="another seed, another cluster's fate")
-    doctor = commands.add_parser("doctor", help="check every configured connection and right, and say the fix")
+
+
+def _doctor(doctor: Words) -> None:
     _config(doctor)
     doctor.add_argument("--json", action="store_true", help="print the lines as JSON")
-    database = commands.add_parser("db", help="the database").add_subparsers(
-        dest="action", required=True, metavar="ACTION"
-    )
-    _config(database.add_parser("upgrade", help="bring the tables up to this version"))
 
 
-def _bundle_commands(commands: argparse._SubParsersAction[Words]) -> None:
-    replay = commands.add_parser("replay", help="run a recorded bundle through the pipeline")
+def _database(database: Words) -> None:
+    actions = database.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _config(actions.add_parser("upgrade", help="bring the tables up to this version"))
+
+
+def _replay(replay: Words) -> None:
     replay.add_argument("bundle", type=path, help="folder of the bundle")
     replay.add_argument("--out", type=path, required=True, help="folder for findings, incidents and the summary")
     replay.add_argument("--score", action="store_true", help="compare with the bundle's truth.jsonl")
@@ -80,8 +83,7 @@ def _bundle_commands(commands: argparse._SubParsersAction[Words]) -> None:
     _config(replay)
 
 
-def _simulate(commands: argparse._SubParsersAction[Words]) -> None:
-    made = commands.add_parser("simulate", help="write a replay bundle of a simulated cluster, with its truth")
+def _simulate(made: Words) -> None:
     made.add_argument("--out", type=path, help="folder to write, new or empty")
     made.add_argument("--seed", type=int, default=1, help="the same seed, the same bytes (default: 1)")
     made.add_argument("--scenario", default="mixed", help="quiet, mixed, a family or kind:NAME; --list shows them all")
@@ -93,49 +95,70 @@ def _simulate(commands: argparse._SubParsersAction[Words]) -> None:
     made.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
-def _asking_commands(commands: argparse._SubParsersAction[Words]) -> None:
-    for name, words in (
-        ("nodes", "verdict of each node"),
-        ("incidents", "open incidents, worst first"),
-        ("exclusions", "nodes that are kept from new work"),
-    ):
-        ask = commands.add_parser(name, help=words)
-        ask.add_argument("--server", default="http://127.0.0.1:8000", help="the running server")
-        ask.add_argument("--cluster", default="", help="which cluster, where the server watches several")
-        ask.add_argument("--token-file", type=path, help="API token, for a server that is not on loopback")
-        ask.add_argument("--json", action="store_true", help="print the server's answer as it is")
-        if name == "exclusions":
-            ask.add_argument("--format", choices=("table", "hostlist", "lines"), default="table")
-            ask.add_argument("--advisory", action="store_true", help="include what is only proposed")
+def _ask(ask: Words) -> None:
+    ask.add_argument("--server", default="http://127.0.0.1:8000", help="the running server")
+    ask.add_argument("--cluster", default="", help="which cluster, where the server watches several")
+    ask.add_argument("--token-file", type=path, help="API token, for a server that is not on loopback")
+    ask.add_argument("--json", action="store_true", help="print the server's answer as it is")
 
 
-def _people_commands(commands: argparse._SubParsersAction[Words]) -> None:
-    users = commands.add_parser("users", help="people who may sign in").add_subparsers(
-        dest="action", required=True, metavar="ACTION"
-    )
-    add = users.add_parser("add", help="add a person, or give a known one a new password and role")
+def _exclusions(ask: Words) -> None:
+    _ask(ask)
+    ask.add_argument("--format", choices=("table", "hostlist", "lines"), default="table")
+    ask.add_argument("--advisory", action="store_true", help="include what is only proposed")
+
+
+def _users(users: Words) -> None:
+    actions = users.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add = actions.add_parser("add", help="add a person, or give a known one a new password and role")
     add.add_argument("name")
     add.add_argument("--role", choices=("viewer", "operator", "approver", "admin"), default="viewer")
     add.add_argument("--password-file", type=path, help="read the password from this file instead of asking")
     _config(add)
-    _config(users.add_parser("list", help="who may sign in"))
-    tokens = commands.add_parser("tokens", help="API tokens").add_subparsers(
-        dest="action", required=True, metavar="ACTION"
-    )
-    make = tokens.add_parser("add", help="make a token; it is shown once")
+    _config(actions.add_parser("list", help="who may sign in"))
+
+
+def _tokens(tokens: Words) -> None:
+    actions = tokens.add_subparsers(dest="action", required=True, metavar="ACTION")
+    make = actions.add_parser("add", help="make a token; it is shown once")
     make.add_argument("name")
     make.add_argument("--scope", choices=("ingest", "read", "operate", "approve"), default="ingest")
     _config(make)
-    _config(tokens.add_parser("list", help="tokens by name, never their text"))
+    _config(actions.add_parser("list", help="tokens by name, never their text"))
 
 
-def _config(command: argparse.ArgumentParser) -> None:
+def _config(command: Words) -> None:
     command.add_argument("--config", type=path, help="TOML file; without one: SQLite here, loopback, observe")
+
+
+#: Each command: what it does, and what gives its parser the arguments.
+COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
+    "serve": ("run the service", _serve),
+    "demo": ("run the service on a simulated cluster", _demo),
+    "doctor": ("check every configured connection and right, and say the fix", _doctor),
+    "db": ("the database", _database),
+    "replay": ("run a recorded bundle through the pipeline", _replay),
+    "simulate": ("write a replay bundle of a simulated cluster, with its truth", _simulate),
+    "nodes": ("verdict of each node", _ask),
+    "incidents": ("open incidents, worst first", _ask),
+    "exclusions": ("nodes that are kept from new work", _exclusions),
+    "users": ("people who may sign in", _users),
+    "tokens": ("API tokens", _tokens),
+}
+
+
+def port(text: str) -> int:
+    """A port of the command line; 0 takes a free one."""
+    if not (text.isascii() and text.isdigit() and int(text) <= 65_535):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give a number from 0 to 65535")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 could not (said on stderr), 2 wrong words, 130 interrupted."""
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    chosen = next((word for word in words if not word.startswith("-")), "")
+    arguments = parser(chosen).parse_args(words)
     try:
         return command_of(arguments)(arguments)
     except KeyboardInterrupt:
