@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -25,6 +26,18 @@ HOSTILE = {
     "PIP_EXTRA_INDEX_URL": "http://192.0.2.1/more",
     "PIP_FIND_LINKS": "http://192.0.2.1/wheels",
     "PIP_RETRIES": "0",
+}
+NODE = {
+    "name": "gpu-0001",
+    "rack": "r1",
+    "switch": "s1",
+    "gpus": [{"index": 0, "uuid": "GPU-a", "pci_bus_id": "00000000:1B:00.0"}],
+}
+LINE = {
+    "ts": 1770118780.5,
+    "host": "gpu-0001",
+    "source": "kernel",
+    "line": "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.",
 }
 
 
@@ -75,6 +88,22 @@ def test_the_wheel_shows_its_help_and_makes_its_tables_elsewhere(elsewhere: Path
     assert "usage: watchkeeper" in run([program, "--help"], elsewhere).stdout
     assert "is up to date" in run([program, "db", "upgrade"], elsewhere).stdout
     assert (elsewhere / "watchkeeper-data/watchkeeper.db").exists()
+
+
+def test_the_wheel_replays_a_bundle_elsewhere(elsewhere: Path) -> None:
+    bundle = elsewhere / "bundle"
+    (bundle / "logs").mkdir(parents=True)
+    (bundle / "bundle.json").write_text('{"version": 1, "cluster": "main", "start": 1770118680, "end": 1770118980}')
+    (bundle / "topology.json").write_text(json.dumps({"nodes": [NODE]}))
+    (bundle / "logs/kernel.jsonl").write_text(json.dumps(LINE) + "\n")
+    run([elsewhere / "venv/bin/watchkeeper", "replay", bundle, "--out", elsewhere / "out"], elsewhere)
+    (incident,) = (elsewhere / "out/incidents.jsonl").read_text().splitlines()
+    assert json.loads(incident)["kind"] == "gpu_bus_loss"
+
+
+def test_the_wheel_examines_the_machine_elsewhere(elsewhere: Path) -> None:
+    said = run([elsewhere / "venv/bin/watchkeeper", "doctor", "--json"], elsewhere, WATCHKEEPER_SERVER__PORT="0")
+    assert json.loads(said.stdout)["ok"] is True
 
 
 def test_the_wheel_runs_the_demo_elsewhere_and_every_file_of_its_page_answers(elsewhere: Path) -> None:
