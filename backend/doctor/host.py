@@ -50,7 +50,7 @@ def process() -> Iterator[Line]:
 def folder(place: Path, mounts: Path = MOUNTS) -> Iterator[Line]:
     """Local, writable, with room. What is missing is not made: its nearest parent is looked at."""
     place = place.absolute()
-    there = next(parent for parent in (place, *place.parents) if parent.exists())
+    there = next(parent for parent in (place, *place.parents) if os.path.exists(parent))  # Path.exists may raise
     if kind := network_type(place, mounts):
         text = f"{place} lies on a network file system ({kind}), where locks do not hold"
         yield failed("data folder", text, "Set [store] folder to a local disk.")
