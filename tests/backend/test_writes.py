@@ -13,7 +13,7 @@ from backend.answers import verdicts
 from backend.auth import Person
 from backend.cases import case_of
 from backend.clock import ManualClock
-from backend.model.actions import Exclusion
+from backend.model.actions import Decision, Exclusion, Order
 from backend.model.incidents import Incident
 from backend.model.people import Audit
 from backend.proposals import Conflict, Refused
@@ -223,13 +223,24 @@ def test_what_is_not_there_is_said_so(bench: Bench) -> None:
         writes.add_note(watch, 999, APPROVER, "x")
 
 
-def test_another_cluster_s_incident_is_not_there(bench: Bench) -> None:
+def test_what_belongs_to_another_cluster_is_not_there(bench: Bench) -> None:
+    lifted, order = exclusion(bench), approved_order(bench)
+    decided, number = bench.decision().id or 0, incident_id(bench)
     with bench.watch.store.write() as session:
-        row = session.get_one(Incident, incident_id(bench))
-        row.cluster = "west"
-        session.add(row)
-    with pytest.raises(Missing):
-        writes.acknowledge(bench.watch, row.id or 0, OPERATOR)
+        for table, id_ in ((Incident, number), (Decision, decided), (Order, order), (Exclusion, lifted)):
+            row = session.get_one(table, id_)
+            row.cluster = "west"  # type: ignore[attr-defined]  # all four have one
+            session.add(row)
+    for write, id_ in (
+        (writes.acknowledge, number),
+        (writes.resolve, number),
+        (writes.approve, decided),
+        (writes.reject, decided),
+        (writes.cancel, order),
+        (writes.lift, lifted),
+    ):
+        with pytest.raises(Missing):
+            write(bench.watch, id_, ADMIN)
 
 
 # --- decisions and orders -------------------------------------------------------------------------------------------
