@@ -160,7 +160,10 @@ class AttemptFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """All that one read brought. ``start`` to ``end`` is the span it covered, so that absence means something."""
+    """All that one read brought. ``start`` to ``end`` is the span it covered, so that absence means something.
+
+    dark: a recording's word on which sources did not answer from then on; None = it says nothing of that.
+    """
 
     source: str
     start: float
@@ -170,6 +173,7 @@ class Batch:
     nodes: tuple[NodeFacts, ...] = ()
     attempts: tuple[AttemptFacts, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
+    dark: tuple[str, ...] | None = None
 
 
 # --- incidents ------------------------------------------------------------------------------------------------------

@@ -67,6 +67,8 @@ class Replay:
         self._close_until(end + self._lateness_s + self._interval_s)
 
     def _take(self, batch: Batch) -> None:
+        if batch.dark is not None:
+            self._watch.dark = batch.dark
         accepted = pipeline.accept(self._watch, batch, pushed=False)
         self.counts.samples += accepted.samples
         self.counts.dropped.update(accepted.dropped)
@@ -133,7 +135,8 @@ def own_store(work: Path) -> Iterator[Store]:
 
 def watch_for(prepared: Prepared, settings: Settings, clock: ManualClock, store: Store, catalogue: Catalogue) -> Watch:
     """The watch of the bundle's cluster: observe, no channels, ticks at the bundle's own distance."""
-    cluster = Cluster(name=prepared.bundle.cluster, interval_s=prepared.interval_s)
+    said = prepared.bundle
+    cluster = Cluster(name=said.cluster, interval_s=prepared.interval_s, lateness_s=said.lateness_s)
     with store.write() as session:
         cluster_rows.ensure_cluster(session, cluster.name)
     rules = replace(rules_of(settings, (), False), mode="observe")

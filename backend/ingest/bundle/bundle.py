@@ -15,8 +15,9 @@ from typing import Self
 
 from backend.facts import Batch, NodeFacts
 from backend.ingest.base import SourceError
-from backend.ingest.bundle.folder import PARTS, BundleError, PartFile, described, found_parts
+from backend.ingest.bundle.folder import ARRIVALS, PARTS, BundleError, PartFile, described, found_parts, part_file
 from backend.ingest.bundle.reading import BLOCK_BYTES, BadRows, Progress, Reading
+from backend.ingest.bundle.recorded import Recorded, look_at
 from backend.ingest.bundle.rows import GATHER_S, RowReader, SortedRows, log_reader, read_json_rows
 from backend.ingest.bundle.sacct import SortedJobs, read_jobs
 from backend.ingest.bundle.spill import MAX_ROWS
@@ -30,7 +31,8 @@ from detectors.model import Need
 class Bundle:
     """What a bundle's folder says of itself. ``start`` and ``end`` are unix s, None = not said.
 
-    parts: files by part; missing: parts without files, whose sources are dark; ignored: files that belong to no part.
+    parts: files by part; missing: parts without files, whose sources are dark; ignored: files that belong to no part;
+    arrivals: the file that makes it a recording, None = it is none. interval_s, lateness_s: None = not said.
     """
 
     folder: Path
@@ -41,6 +43,9 @@ class Bundle:
     parts: Mapping[str, tuple[PartFile, ...]]
     missing: tuple[str, ...]
     ignored: tuple[str, ...] = ()
+    arrivals: PartFile | None = None
+    interval_s: float | None = None
+    lateness_s: float | None = None
 
     @property
     def size(self) -> int:
@@ -92,6 +97,10 @@ class Bundle:
         readers: Sequence[RowReader],
         max_rows: int,
     ) -> Prepared:
+        if self.arrivals is not None:
+            files = {file.name: file for some in self.parts.values() for file in some}
+            recorded = look_at(self.arrivals, files, catalogue, reading)
+            return Prepared(self, work, reading.bad, (), None, (), None, {}, recorded)
         parts, by_part = self.parts, {reader.part: reader for reader in readers}
         topology = _topology(parts["topology"][0], reading) if "topology" in parts else ()
         jobs = read_jobs(parts["jobs"], self.timezone, reading, work, max_rows) if "jobs" in parts else None
@@ -113,7 +122,20 @@ def open_bundle(folder: Path) -> Bundle:
     parts, ignored = found_parts(folder)
     said, zone = described(folder)
     missing = tuple(part for part in PARTS if part not in parts)
-    return Bundle(folder, said.cluster or "main", said.start, said.end, zone, parts, missing, ignored)
+    arrivals = part_file(folder, folder / ARRIVALS) if (folder / ARRIVALS).is_file() else None
+    return Bundle(
+        folder,
+        said.cluster or "main",
+        said.start,
+        said.end,
+        zone,
+        parts,
+        missing,
+        ignored,
+        arrivals,
+        said.interval_s,
+        said.lateness_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +162,7 @@ class Prepared:
     rows: tuple[SortedRows, ...]
     telemetry: Telemetry | None
     unread: Mapping[str, Unread]
+    recorded: Recorded | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -153,7 +176,10 @@ class Prepared:
 
     @property
     def interval_s(self) -> float:
-        """Distance of ticks: the median scrape gap, at least 1 s; that of the settings without telemetry."""
+        """Distance of ticks: what the bundle says, else the median scrape gap, at least 1 s; that of the settings
+        without telemetry."""
+        if self.bundle.interval_s is not None:
+            return self.bundle.interval_s
         return self.telemetry.interval_s if self.telemetry else USUAL_INTERVAL_S
 
     @property
@@ -165,14 +191,17 @@ class Prepared:
     def left_out(self) -> Counter[str]:
         """What was let lie though it could be read, by reason."""
         counted: Counter[str] = Counter()
-        for part in (self.telemetry, self.jobs):
+        for part in (self.telemetry, self.jobs, self.recorded):
             if part is not None:
                 counted += part.left_out
         return counted
 
     @property
     def dark(self) -> tuple[str, ...]:
-        """Parts that tell nothing: missing, or without a single row that can be read."""
+        """Parts that tell nothing: missing, or without a single row that can be read. A recording says itself what
+        was dark."""
+        if self.recorded is not None:
+            return ()
         told = {
             "topology": len(self.topology),
             "telemetry": self.samples,
@@ -188,6 +217,7 @@ class Prepared:
         topology from before are told then, as a watch that starts reads them. 0.0 for a bundle without any time."""
         firsts = [self.bundle.start, *(rows.rows.first for rows in self.rows)]
         firsts.append(self.telemetry.rows.first if self.telemetry else None)
+        firsts.append(self.recorded.first if self.recorded else None)
         known = [at for at in firsts if at is not None]
         jobs = self.jobs.rows.first if self.jobs else None
         return min(known) if known else jobs or 0.0
@@ -197,6 +227,7 @@ class Prepared:
         """When the last row has arrived, or the bundle's end if that is later (unix s)."""
         lasts = [self.bundle.end, self.begin, *(rows.rows.last for rows in self.rows)]
         lasts += [part.rows.last for part in (self.telemetry, self.jobs) if part is not None]
+        lasts.append(self.recorded.last if self.recorded else None)
         return max(at for at in lasts if at is not None)
 
     def batches(self, *, round_s: float = 0.0, gather_s: float = GATHER_S) -> Iterator[tuple[float, Batch]]:
@@ -206,6 +237,8 @@ class Prepared:
         each scrape instant by itself. gather_s: so with rows whose arrival was not recorded. Raises BundleError where
         the bundle or the sorted files change meanwhile.
         """
+        if self.recorded is not None:
+            return self.recorded.batches()
         begin = self.begin
         streams: list[Iterable[tuple[float, Batch]]] = []
         if self.topology:

@@ -24,8 +24,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "training": ("training/*.jsonl",),
     "checkpoints": ("checkpoints.jsonl",),
 }
+#: In which order everything came, in a bundle that a running watch recorded (``recorded``).
+ARRIVALS = "arrivals.jsonl"
 #: Files that describe a bundle or judge it, and are no part of what is replayed.
-ASIDE = frozenset({"bundle.json", "truth.jsonl"})
+ASIDE = frozenset({"bundle.json", "truth.jsonl", ARRIVALS})
 VERSION = 1
 
 
@@ -49,13 +51,18 @@ class PartFile:
 
 
 class Description(Row):
-    """``bundle.json``. Times are unix s or RFC 3339; ``timezone`` is what naive times of sacct are written in."""
+    """``bundle.json``. Times are unix s or RFC 3339; ``timezone`` is what naive times of sacct are written in.
+
+    interval_s, lateness_s: distance of ticks and how long they wait, where a recording knows them.
+    """
 
     version: int = VERSION
     cluster: Name = "main"
     start: MaybeMoment = None
     end: MaybeMoment = None
     timezone: str = Field("UTC", min_length=1)
+    interval_s: float | None = Field(None, ge=1)
+    lateness_s: float | None = Field(None, ge=0)
 
 
 def described(folder: Path) -> tuple[Description, tzinfo]:
@@ -103,7 +110,7 @@ def found_parts(folder: Path) -> tuple[dict[str, tuple[PartFile, ...]], tuple[st
     except OSError as error:
         raise BundleError(f"cannot be listed: {error.strerror}", folder, "Check its rights.") from error
     present = {part: files for part, files in parts.items() if files}
-    if not present:
+    if not present and not (folder / ARRIVALS).is_file():
         wanted = ", ".join(pattern for patterns in PARTS.values() for pattern in patterns)
         raise BundleError("holds no part of a bundle", folder, f"Put any of these there: {wanted}.")
     return present, ignored
@@ -111,5 +118,8 @@ def found_parts(folder: Path) -> tuple[dict[str, tuple[PartFile, ...]], tuple[st
 
 def _files(folder: Path, patterns: tuple[str, ...]) -> tuple[PartFile, ...]:
     found = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
-    made = [PartFile(path.relative_to(folder).as_posix(), path, path.stat().st_size) for path in found]
-    return tuple(sorted(made, key=lambda one: one.name))
+    return tuple(sorted((part_file(folder, path) for path in found), key=lambda one: one.name))
+
+
+def part_file(folder: Path, path: Path) -> PartFile:
+    return PartFile(path.relative_to(folder).as_posix(), path, path.stat().st_size)

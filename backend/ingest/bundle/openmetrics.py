@@ -81,14 +81,18 @@ class Book:
             raise ValueError("the labels cannot be read")
         text = labels.decode(errors="replace")
         self.replaced += "\ufffd" in text and b"\xef\xbf\xbd" not in labels
-        pairs = ((sys.intern(name.decode()), unescaped(value)) for name, value in _EACH.findall(labels))
         self._sets[labels] = len(self.label_sets)
-        self.label_sets.append(dict(pairs))
+        self.label_sets.append(labels_in(labels))
         return self._sets[labels]
 
     def labels(self, series: int) -> dict[str, str]:
         """All labels of a series, with ``__name__``."""
         return {"__name__": self.names[self.name_of[series]], **self.label_sets[self.set_of[series]]}
+
+
+def labels_in(labels: bytes) -> dict[str, str]:
+    """The pairs in ``{...}``; none in nothing."""
+    return {sys.intern(name.decode()): unescaped(value) for name, value in _EACH.findall(labels)}
 
 
 def unescaped(value: bytes) -> str:

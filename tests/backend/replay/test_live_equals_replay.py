@@ -1,0 +1,102 @@
+"""What a watch did live, a replay of its recording does again, byte for byte, whatever the order of arrival."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from backend.facts import Batch
+from backend.ingest.bundle.bundle import open_bundle
+from backend.replay.run import replay
+from backend.settings import Incidents, Settings
+from detectors.catalogue import load
+from tests.backend.replay.live import T0, TICK_S, Step, jobs, kernel, label, nodes, recorded, scrape
+
+FILES = ("findings.jsonl", "incidents.jsonl")
+NODES, GPUS = 3, 4
+END = T0 + 900.0
+SETTINGS = Settings(incidents=Incidents(hold_s=120.0))
+
+
+def story(dice: random.Random) -> list[Step]:
+    """A quarter of an hour: a GPU is lost, one runs hot, an exporter dies and comes back, counters start anew, the
+    scheduler falls silent; scrapes come late, some after their tick has closed, lines hours old are told again."""
+    found = [Step(T0 + 0.5, Batch("topology", T0, T0, nodes=nodes(NODES, GPUS))), Step(T0 + 1.5, jobs(T0, NODES))]
+    devices = [label(n, g) for n in range(NODES) for g in range(GPUS)]
+    lost, hot, dark = dice.sample(devices, 2)[0], dice.choice(devices), f"gpu-{dice.randrange(NODES):04d}"
+    lost_at, dark_from = T0 + dice.uniform(200, 500), T0 + dice.uniform(100, 600)
+    for n in range(1, 55):
+        at = T0 + n * TICK_S + dice.uniform(0, 0.02)
+        heard = [
+            d
+            for d in devices
+            if not (d == lost and at > lost_at) and not (d.node == dark and dark_from < at < dark_from + 150)
+        ]
+        off = {"temperature_c": 30.0, "sm_clock_mhz": -600.0} if 300 < at - T0 < 600 else {}
+        batch = scrape(at, heard, off=off, odd=hot.uuid, replays=float((n * 3) % 50))
+        found.append(Step(at + dice.choice((0.1, 0.1, 0.1, 3.0, 14.0, 31.0, 50.0)) + dice.uniform(0, 0.9), batch))
+        if n % 7 == 0:
+            found.append(Step(at + 0.05, Batch("slurm", at, at, nodes=nodes(NODES, GPUS, read_at=at))))
+    for _ in range(dice.randrange(6)):
+        at, delay = T0 + dice.uniform(60, 800), dice.choice((0.2, 2.0, 40.0))
+        ts = at - 7200 if dice.random() < 0.2 else at
+        code = dice.choice((79, 94, 31, 63, 48))
+        found.append(Step(at + delay, kernel(ts, at + delay, dice.randrange(NODES), dice.randrange(GPUS), code)))
+    found.append(Step(lost_at + 1.0, kernel(lost_at, lost_at + 1.0, int(lost.node[-4:]), int(lost.index), 79)))
+    found.append(Step(lost_at + 2.0, kernel(lost_at, lost_at + 2.0, int(lost.node[-4:]), int(lost.index), 79)))
+    found += [Step(T0 + 333.0, source="slurm", dark=True), Step(T0 + 444.0, source="slurm", dark=False)]
+    return sorted(found, key=lambda step: step.at)
+
+
+def compare(folder: Path, steps: list[Step]) -> dict[str, bytes]:
+    live, bundle = recorded(folder, steps, END)
+    replay(open_bundle(bundle), folder / "again", load(), SETTINGS)
+    told = {name: (live / name).read_bytes() for name in FILES}
+    for name in FILES:
+        assert (folder / "again" / name).read_bytes() == told[name], name
+    return told
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_replay_of_a_recording_is_the_live_run_byte_for_byte(tmp_path: Path, seed: int) -> None:
+    told = compare(tmp_path, story(random.Random(seed)))
+    kinds = {orjson.loads(row)["kind"] for row in told["findings.jsonl"].splitlines()}
+    assert "gpu_bus_loss" in kinds
+    assert told["incidents.jsonl"]
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6), swaps=st.lists(st.tuples(st.integers(2, 60), st.floats(-40, 40)), max_size=12))
+def test_any_order_of_arrival_is_replayed_as_it_was(seed: int, swaps: list[tuple[int, float]]) -> None:
+    steps = story(random.Random(seed))
+    for place, by in swaps:
+        step = steps[place % len(steps)]
+        steps[place % len(steps)] = Step(min(END - 1, max(T0 + 2.0, step.at + by)), step.batch, step.source, step.dark)
+    with tempfile.TemporaryDirectory() as folder:
+        compare(Path(folder), sorted(steps, key=lambda step: step.at))
+
+
+def test_a_recording_holds_what_any_bundle_may(tmp_path: Path) -> None:
+    _, bundle = recorded(tmp_path, story(random.Random(1)), END)
+    rows = [orjson.loads(row) for row in (bundle / "logs" / "recorded.jsonl").read_bytes().splitlines()]
+    assert {"ts", "recv_ts", "host", "source", "line"} <= set(rows[0])
+    text = (bundle / "telemetry" / "recorded.om").read_text()
+    assert 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-0000-0",pci_bus_id="0000:10:00"' in text
+    assert text.endswith("# EOF\n")
+    assert not open_bundle(bundle).ignored
+
+
+def test_a_bad_row_of_a_recording_is_listed_and_costs_itself(tmp_path: Path) -> None:
+    live, bundle = recorded(tmp_path, story(random.Random(2)), END)
+    with (bundle / "arrivals.jsonl").open("ab") as file:
+        file.write(b'{"recv_ts": "never"}\nnot json\n')
+    summary = replay(open_bundle(bundle), tmp_path / "again", load(), SETTINGS)
+    assert summary["bad_rows"]["count"] == 2
+    assert {row["file"] for row in summary["bad_rows"]["first"]} == {"arrivals.jsonl"}
+    assert (tmp_path / "again" / "findings.jsonl").read_bytes() == (live / "findings.jsonl").read_bytes()
