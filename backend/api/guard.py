@@ -131,6 +131,8 @@ async def writer(request: Request, parts: Annotated[Parts, Depends(parts_of)]) -
     nobody's name. Which role a write needs is checked with the write."""
     caller = await caller_of(request, parts)
     if caller is not None:
+        if not caller.person.role:
+            raise Problem(403, f"Token {caller.name} has scope {caller.scope}; writes need operate or approve.")
         return caller.person
     person = await signed_in(request, parts)
     if person is None:

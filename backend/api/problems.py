@@ -99,17 +99,20 @@ def of_http(request: Request, raised: Exception) -> Response:
     detail = {
         404: f"Nothing answers at {request.url.path}; /docs lists every route.",
         405: f"{request.url.path} does not take {request.method}; it takes {(raised.headers or {}).get('Allow', '')}.",
+        400: "The body is no JSON that can be read: it nests too deeply, or holds too long a number.",
     }.get(raised.status_code, str(raised.detail))
     return answer(raised.status_code, detail, headers=raised.headers)
 
 
-def of_validation(_: Request, raised: Exception) -> Response:
+def of_validation(request: Request, raised: Exception) -> Response:
     """Wrong types and missing fields, each with its place; the value itself is not echoed."""
     assert isinstance(raised, RequestValidationError)
     flaws = [{"where": ".".join(str(p) for p in e["loc"]), "what": str(e["msg"])} for e in raised.errors()]
     broken = any(e["type"] == "json_invalid" for e in raised.errors())
     said = "; ".join(f"{flaw['where']}: {flaw['what']}" for flaw in flaws[:3])
     detail = f"The body is not JSON: {said}." if broken else f"{len(flaws)} wrong in the request: {said}."
+    if flaws and flaws[0]["where"] == "body" and "json" not in request.headers.get("content-type", ""):
+        detail += " Send it with Content-Type: application/json."
     return answer(400 if broken else 422, detail, flaws[:SHOWN_ERRORS])
 
 

@@ -145,14 +145,22 @@ def demo_settings(folder: Path, port: int) -> Settings:
     )
 
 
+def make_folder(folder: Path) -> None:
+    """Raises OSError that says how to mend it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"the folder {folder} cannot be made: {error.strerror}. Name another with --folder.") from error
+
+
 def demo(arguments: argparse.Namespace) -> int:
     """A seeded cluster that posts to the public ingest routes of this very server."""
     clock = SystemClock()
     try:
+        make_folder(arguments.folder)
         settings = demo_settings(arguments.folder, arguments.port)
         listener = listen(settings.server)
         settings = with_port(settings, listener)
-        settings.store.folder.mkdir(parents=True, exist_ok=True)
         simulation = Simulation(arguments.seed, clock, arguments.folder)
         backends = {"demo": simulation.backend}
         scheduler = {"demo": ((SimulatedSource(simulation.backend), EVERY_S),)}

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from backend.clients.hostlist import MAX_HOSTS, HostlistError, expand, is_host
 from backend.facts import AttemptFacts, Batch
-from backend.ingest.rows import MaybeMoment, Name, Reject, Row, counted, read
+from backend.ingest.rows import MAX_AHEAD_S, MaybeMoment, Name, Reject, Rejects, Row, Rows, counted, numbered, read
 
 #: The words of Slurm (``man squeue``, JOB STATE CODES); other schedulers' agents translate to them.
 # fmt: off
@@ -21,6 +21,11 @@ STATES = frozenset({
     "SIGNALING", "STAGE_OUT", "RESV_DEL_HOLD", "EXPEDITING", "UNKNOWN",
 })
 # fmt: on
+#: States in which a job has started, and in which it has ended.
+RUNS = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "RESIZING", "STOPPED", "SIGNALING", "STAGE_OUT"})
+ENDED = frozenset(
+    {"COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "LAUNCH_FAILED", "PREEMPTED"}
+)
 
 
 def _hosts(value: object) -> object:
@@ -83,8 +88,27 @@ def jobs_batch(body: bytes, content_type: str, now: float) -> tuple[Batch, tuple
     Raises SourceError(permanent=True) where the body as a whole cannot be read.
     """
     found = read(body, content_type, JobRow)
-    attempts = tuple(attempt_of(row) for row in found.rows)
-    return Batch("jobs", now, now, attempts=attempts, dropped=counted(found)), found.rejects
+    rejects = Rejects(list(found.rejects), found.rejected)
+    attempts: list[AttemptFacts] = []
+    for place, row in numbered(found):
+        name = ahead(row, now + MAX_AHEAD_S)
+        if name:
+            rejects.add(place, name, "lies in the future, though it has happened: is the scheduler's clock right?")
+        else:
+            attempts.append(attempt_of(row))
+    done = Rows(found.rows, found.places, tuple(rejects.told), rejects.count, found.replaced)
+    return Batch("jobs", now, now, attempts=tuple(attempts), dropped=counted(done)), done.rejects
+
+
+def ahead(row: JobRow, limit: float) -> str:
+    """The time of what has happened that lies after ``limit`` (unix s); "" where none does. The expected start of a
+    waiting job and the expected end of a running one may."""
+    happened = {"submit": row.submit}
+    if row.state in RUNS:
+        happened["start"] = row.start
+    if row.state in ENDED:
+        happened |= {"start": row.start, "end": row.end}
+    return next((name for name, at in happened.items() if at is not None and at > limit), "")
 
 
 def attempt_of(row: JobRow) -> AttemptFacts:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from backend.facts import Batch, RawEvent
+from backend.ingest.rows import MAX_AHEAD_S as MAX_AHEAD_S
 from backend.ingest.rows import Host, Moment, Name, Rejects, Row, Rows, clean, numbered, read
 from detectors.kernel.lines import KernelCode, joined
 
@@ -15,8 +16,6 @@ from detectors.kernel.lines import KernelCode, joined
 JOB_SOURCES = frozenset({"job", "stdout", "stderr", "training"})
 #: Longest line that is looked at, in characters; kernel records and stack traces are far shorter.
 MAX_LINE = 65_536
-#: A clock that runs ahead by more than this is wrong, and would hold the future's ticks.
-MAX_AHEAD_S = 300.0
 #: What is kept of a line with its event.
 KEPT_CHARS = 4_096
 

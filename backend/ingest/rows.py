@@ -19,6 +19,8 @@ from backend.ingest.base import SourceError
 
 #: Times outside are mistakes: before 2000 an unset clock, after 2100 milliseconds taken for seconds.
 EARLIEST, LATEST = 946_684_800.0, 4_102_444_800.0
+#: A clock that runs ahead by more than this is wrong, and would hold the future's ticks.
+MAX_AHEAD_S = 300.0
 #: Rows of one body. A body of the largest size holds this many real ones; more are a mistake that costs memory.
 MAX_ROWS = 250_000
 #: Bad rows that are described one by one; the rest is only counted.

@@ -84,7 +84,7 @@ def compose(message: MessageFacts, settings: Email, url: str) -> EmailMessage:
     mail = EmailMessage(policy=MAIL)
     mail["From"] = formataddr((name or "Watchkeeper", address))
     mail["To"] = ", ".join(settings.to)
-    mail["Subject"] = page.subject
+    mail["Subject"] = said_plainly(page.subject)
     mail["Date"] = format_datetime(utc(message.at))
     mail["Message-ID"] = f"<{_token(message.id)}@{domain}>"
     mail["In-Reply-To"] = root
@@ -97,6 +97,12 @@ def compose(message: MessageFacts, settings: Email, url: str) -> EmailMessage:
     mail.add_alternative(page.html, subtype="html", cte="quoted-printable")
     mail.set_boundary("=_" + _hash(message.id))
     return mail
+
+
+def said_plainly(text: str) -> str:
+    """A header's text with nothing in it that reads as an encoded word (RFC 2047). The library would decode one, line
+    ends included, and older releases of it write them out: the name of a job could then add headers of its own."""
+    return text.replace("=?", "= ?")
 
 
 def domain_of(sender: str) -> str:

@@ -100,3 +100,21 @@ def test_samples_from_the_far_future_are_dropped_and_the_answer_says_so(site: Si
     answer = local.post(WRITE, content=bytes(body)).json()
     assert answer["accepted"] == 1 and answer["dropped"] == {"from the future": 1}
     assert 'watchkeeper_ingest_dropped_total{cluster="main",reason="from the future"} 1' in local.get("/metrics").text
+
+
+def test_a_program_without_the_right_is_told_of_its_scope(site: Site) -> None:
+    answer = site.program("ingest").post("/api/v1/incidents/1/notes", json={"text": "x"})
+    assert problem(answer, 403)["detail"] == "Token ingest robot has scope ingest; writes need operate or approve."
+
+
+@pytest.mark.parametrize("body", [b'{"nodes":' * 100_000, b'{"nodes":1' + b"0" * 5000 + b"}"], ids=["deep", "long"])
+def test_json_that_cannot_be_read_is_told_as_such(local: TestClient, body: bytes) -> None:
+    answer = local.post(
+        "/api/v1/exclusions/query", content=body[:150_000], headers={"Content-Type": "application/json"}
+    )
+    assert "JSON" in problem(answer, 400)["detail"]
+
+
+def test_a_forgotten_content_type_is_told(local: TestClient) -> None:
+    answer = local.post("/api/v1/exclusions/query", content=b"{}", headers={"Content-Type": "text/plain"})
+    assert "Content-Type: application/json" in problem(answer, 422)["detail"]

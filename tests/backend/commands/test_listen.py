@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 
 import pytest
 
+from backend.cli import main
 from backend.commands.server import listen
 from backend.settings import Server
 
@@ -22,6 +24,19 @@ def test_a_port_that_is_taken_is_said_with_the_fix() -> None:
 def test_a_host_that_is_not_this_machine_is_said_with_the_fix(host: str) -> None:
     with pytest.raises(OSError, match=r"cannot listen on .*: .*\. Set \[server\] host"):
         listen(Server(host=host, port=0))
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "many", "1e3", "99999999999"])
+def test_a_port_that_is_none_is_told_by_the_command_line(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--port", port])
+    assert ended.value.code == 2 and "0 to 65535" in capsys.readouterr().err
+
+
+def test_a_demo_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["demo", "--port", "0", "--folder", str(tmp_path / "file")]) == 1
+    assert "Name another with --folder" in capsys.readouterr().err
 
 
 def test_answers_do_not_wait_for_the_acknowledgement_of_their_headers() -> None:

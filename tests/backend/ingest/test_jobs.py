@@ -125,3 +125,18 @@ def test_a_body_that_is_no_list_is_refused() -> None:
 def test_nothing_in_a_row_raises(bad: dict[str, Any]) -> None:
     attempts, rejects = pushed(row() | bad, row())
     assert len(attempts) + len(rejects) == 2
+
+
+def test_what_has_happened_does_not_lie_in_the_future_but_what_is_expected_may() -> None:
+    later = NOW + 86_400
+    rows = [
+        {"job": "1", "state": "PENDING", "submit": later},
+        {"job": "2", "state": "RUNNING", "submit": NOW, "start": later},
+        {"job": "3", "state": "FAILED", "submit": NOW, "start": NOW, "end": later},
+        {"job": "4", "state": "PENDING", "submit": NOW, "eligible": later, "start": later},
+        {"job": "5", "state": "RUNNING", "submit": NOW, "start": NOW, "end": later},
+    ]
+    found, rejects = jobs_batch(json.dumps(rows).encode(), "application/json", NOW)
+    assert [attempt.job for attempt in found.attempts] == ["4", "5"]
+    assert [(reject.row, reject.field) for reject in rejects] == [(0, "submit"), (1, "start"), (2, "end")]
+    assert found.dropped == {"rows that could not be read": 3}

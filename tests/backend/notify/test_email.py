@@ -127,6 +127,14 @@ def test_a_header_cannot_be_smuggled_in(desk: Desk) -> None:
     assert desk.tape.rows[0]["to"] == ["oncall@example.com", "lead@example.com"]
 
 
+@pytest.mark.parametrize("evil", ["=?utf-8?q?=0d=0aBcc:_everybody?=", "==??=?utf-8?b?DQpCY2M6IHg=?=", "=?x?q?a?="])
+def test_an_encoded_word_stays_what_it_is(evil: str) -> None:
+    """A run's name is its user's to choose; decoded, this one would be a header of its own."""
+    raw = bytes(compose(replace(OPENED, subject=evil), account(25), URL))
+    assert message_from_bytes(raw).get_all("Bcc") is None
+    assert message_from_bytes(raw)["Subject"].replace("= ?", "=?").endswith(evil)
+
+
 def test_ids_that_are_no_ids_still_differ() -> None:
     ids = {
         compose(replace(OPENED, id=text), account(25), URL)["Message-ID"] for text in ("a b", "a\nb", "ä", "a..b", "")
