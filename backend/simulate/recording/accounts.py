@@ -12,8 +12,8 @@ from backend.simulate.recording.scene import Scene
 from backend.simulate.recording.work import Attempt
 
 FIELDS = (
-    "JobIDRaw", "JobID", "JobName", "Cluster", "User", "Account", "Partition", "State", "ExitCode", "Reason", "FailedNode",
-    "Restarts", "Submit", "Eligible", "Start", "End", "ElapsedRaw", "TimelimitRaw", "NNodes", "NodeList", "AllocTRES",
+    "JobIDRaw", "JobID", "JobName", "Cluster", "User", "Account", "Partition", "State", "ExitCode", "Reason",
+    "FailedNode", "Restarts", "Submit", "Eligible", "Start", "End", "ElapsedRaw", "TimelimitRaw", "NNodes", "NodeList", "AllocTRES",
     "SubmitLine",
 )  # fmt: skip
 LIMIT_MIN = 10_080
@@ -79,7 +79,9 @@ def scheduler_lines(scene: Scene) -> None:
             continue
         names = hostlist([scene.site.nodes[row].name for row in attempt.nodes])
         scene.slurm(attempt.submit, f"_slurm_rpc_submit_batch_job: JobId={attempt.job} InitPrio=4294 usec=512")
-        scene.slurm(attempt.start, f"sched: Allocate JobId={attempt.job} NodeList={names} #CPUs={96 * len(attempt.nodes)} Partition=train")  # fmt: skip
+        cpus = 96 * len(attempt.nodes)
+        allocated = f"sched: Allocate JobId={attempt.job} NodeList={names} #CPUs={cpus} Partition=train"
+        scene.slurm(attempt.start, allocated)
         if attempt.state == "COMPLETED" and attempt.end is not None:
             scene.slurm(attempt.end, f"_job_complete: JobId={attempt.job} WEXITSTATUS 0")
             scene.slurm(attempt.end + 0.01, f"_job_complete: JobId={attempt.job} done")

@@ -42,7 +42,7 @@ def bus_loss(scene: Scene, at: float, how: str) -> Fault:
         ])  # fmt: skip
     ended = stall(scene, attempt, at, silent=card.node)
     made = _struck(scene, "gpu_bus_loss", how, attempt, card, at, ended, why="no answer from")
-    scene.act("gone", (card.row,), at, made.end + 600.0)
+    scene.act("gone", (card.row,), at, made.end)
     made.first_xid = told[1].after if how == "code" else None
     made.sights = [*told, Sight("gpu", at, card.node)]
     return made
@@ -54,7 +54,8 @@ def memory(scene: Scene, at: float, how: str) -> Fault:
     node, _ = _place(scene, card)
     dice = scene.dice
     lines = {
-        "48": [codes.dbe(card, dice), codes.remapped(card, dice), codes.asks(card, codes.DRAIN_RESET), codes.teardown45(card, dice)],
+        "48": [codes.dbe(card, dice), codes.remapped(card, dice), codes.asks(card, codes.DRAIN_RESET),
+               codes.teardown45(card, dice)],
         "64": [codes.remap_failed(card, dice), codes.asks(card, codes.RESET)],
         "94": [codes.contained(card, dice)],
         "95": [codes.uncontained(card), codes.asks(card, codes.REBOOT)],
@@ -109,7 +110,7 @@ def remap_trend(scene: Scene, at: float, how: str) -> Fault:
     for i in range(int(rise / step)):
         scene.act("rows_mended", (card.row,), at + i * step * scene.dice.uniform(0.96, 1.0), made.end)
     scene.act("sbe_a_s", (card.row,), at, lost, 0.4, rise)
-    scene.act("gone", (card.row,), lost, made.end + 600.0)
+    scene.act("gone", (card.row,), lost, made.end)
     made.first_xid = told[0].after if told else None
     made.sights = [Sight("gpu", at, card.node)]
     return made
@@ -134,7 +135,7 @@ def nvlink(scene: Scene, at: float, how: str) -> Fault:
                  codes.xid(card, 45, f"{codes.who(dice)}, Ch 00000008")],
     }[how]  # fmt: skip
     told = scene.kernel(at, node, lines)
-    ended = crash(scene, attempt, at + 0.5, codes.cuda_error(card.index, "an NVLink error was detected during execution"),
+    ended = crash(scene, attempt, at + 0.5, codes.cuda_error(card.index, "an NVLink error was detected"),
                   scene.rank(attempt, card.node, card.index), "6:0")  # fmt: skip
     made = _struck(scene, "nvlink_error", how, attempt, card, at, ended, why="nvlink down")
     scene.act("xid", (card.row,), at, made.end, 45.0 if how == "sxid" else float(how))
@@ -167,7 +168,8 @@ def other(scene: Scene, at: float, how: str) -> Fault:
         ),
         "140": codes.xid(card, 140, f"{codes.who(scene.dice)}, Uncorrectable ECC error outside of repairable rows"),
         "adapter": f"NVRM: GPU {card.pci}.0: RmInitAdapter failed! (0x62:0x40:2478)",
-        "amd_ras": f"amdgpu {card.pci}.0: amdgpu: socket: 0, die: 0, 1 uncorrectable hardware errors detected in umc block",
+        "amd_ras": f"amdgpu {card.pci}.0: amdgpu: socket: 0, die: 0, 1 uncorrectable hardware errors detected "
+        "in umc block",
     }[how]
     told = scene.kernel(at, node, [lines])
     ended = crash(scene, attempt, at + 0.6, codes.cuda_error(card.index, "unspecified launch failure"),
@@ -177,7 +179,7 @@ def other(scene: Scene, at: float, how: str) -> Fault:
         scene.act("xid", (card.row,), at, made.end, float(how))
         made.first_xid = told[0].after
     elif how == "adapter":
-        scene.act("gone", (card.row,), at, made.end + 600.0)
+        scene.act("gone", (card.row,), at, made.end)
     else:
         scene.act("dbe", (card.row,), at, made.end)
     made.sights = told

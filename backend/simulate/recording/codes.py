@@ -78,13 +78,14 @@ def gsp(card: Card, code: int, dice: random.Random) -> str:
 
 def fault31(card: Card, dice: random.Random) -> str:
     return xid(card, 31, f"{who(dice)}, Ch {dice.randrange(8, 60):08x}, intr 00000000. MMU Fault: ENGINE GRAPHICS "
-                         f"GPCCLIENT_T1_{dice.randrange(9)} faulted @ 0x7f{dice.getrandbits(24):06x}_{dice.getrandbits(32):08x}. "
+                         f"GPCCLIENT_T1_{dice.randrange(9)} faulted @ 0x7f{dice.getrandbits(24):06x}_"
+                         f"{dice.getrandbits(32):08x}. "
                          "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE")  # fmt: skip
 
 
 def fault13(card: Card, dice: random.Random) -> str:
-    return xid(card, 13, f"{who(dice)}, Graphics SM Warp Exception on (GPC {dice.randrange(8)}, TPC {dice.randrange(9)}, "
-                         f"SM {dice.randrange(2)}): Out Of Range Address")  # fmt: skip
+    return xid(card, 13, f"{who(dice)}, Graphics SM Warp Exception on (GPC {dice.randrange(8)}, "
+                         f"TPC {dice.randrange(9)}, SM {dice.randrange(2)}): Out Of Range Address")  # fmt: skip
 
 
 def fault43(card: Card, dice: random.Random) -> str:

@@ -14,7 +14,7 @@ Labels = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One reading under one name. ``axis``: gpu, node, nic, call, backlog, mount or site; ``styles``: which exporters print it;
+    """One reading under one name. ``axis``: gpu, node, nic, call or mount; ``styles``: which exporters print it;
     ``optional``: only where a node has the optional metrics on. A counter's samples end in ``_total``."""
 
     reading: str
@@ -155,7 +155,8 @@ def host_metrics() -> list[Metric]:
     cpu = [Metric(f"cpu_{mode}", "node_cpu_seconds", "node", "counter", more=(("cpu", "all"), ("mode", word)))
            for mode, word in (("user", "user"), ("system", "system"), ("wait", "iowait"))]  # fmt: skip
     edac = [Metric("edac_ce", "node_edac_correctable_errors", "node", "counter", more=(("controller", "3"),)),
-            Metric("edac_ue", "node_edac_uncorrectable_errors", "node", "counter", more=(("controller", "3"),))]  # fmt: skip
+            Metric("edac_ue", "node_edac_uncorrectable_errors", "node", "counter",
+                   more=(("controller", "3"),))]  # fmt: skip
     return [*plain, *cpu, *edac]
 
 

@@ -55,7 +55,7 @@ def out_of_memory(scene: Scene, at: float, how: str) -> Fault:
     scene.act("memory_share", (node.row,), at, at + ramp + 4.0, 0.78, ramp)
     kill, pid = at + ramp, scene.dice.randrange(10_000, 900_000)
     told = scene.kernel(kill, node, [
-        "python3 invoked oom-killer: gfp_mask=0x140dca(GFP_HIGHUSER_MOVABLE|__GFP_COMP|__GFP_ZERO), order=0, oom_score_adj=0",
+        "python3 invoked oom-killer: gfp_mask=0x140dca(GFP_HIGHUSER_MOVABLE|__GFP_COMP|__GFP_ZERO), order=0",
         f"Out of memory: Killed process {pid} (python3) total-vm:{scene.dice.randrange(10**8, 10**9)}kB, "
         f"anon-rss:{scene.dice.randrange(10**8, 10**9)}kB, file-rss:104kB, shmem-rss:0kB, UID:1000 pgtables:9000kB",
     ]) if how != "counter" else []  # fmt: skip
@@ -110,7 +110,8 @@ def parts(scene: Scene, at: float, how: str) -> Fault:
         return made
     bank = scene.dice.randrange(5, 20)
     told = scene.kernel(at, node, [
-        f"mce: [Hardware Error]: CPU {scene.dice.randrange(96)}: Machine Check Exception: 5 Bank {bank}: be00000000a00151",
+        f"mce: [Hardware Error]: CPU {scene.dice.randrange(96)}: Machine Check Exception: 5 Bank {bank}: "
+        "be00000000a00151",
         "EDAC skx MC3: 1 UE memory read error on CPU_SrcID#1_MC#1_Chan#0_DIMM#0 (channel:0 slot:0 page:0x7e3a1)",
     ])  # fmt: skip
     scene.act("edac_ue", (node.row,), at, scene.end + 1.0)
@@ -141,7 +142,8 @@ def driver(scene: Scene, at: float, how: str) -> Fault:
     versions = ("550.127.05", "550.144.03")
     told = scene.kernel(at, node, [
         f"NVRM: API mismatch: the client has the version {versions[1]}, but NVRM: this kernel module has the version "
-        f"{versions[0]}.  Please make sure that this kernel module and all NVIDIA driver components have the same version.",
+        f"{versions[0]}.  Please make sure that this kernel module and all NVIDIA driver components have the same "
+        "version.",
     ]) if how == "line" else []  # fmt: skip
     ended = crash(scene, attempt, at + 1.0, [
         "Failed to initialize NVML: Driver/library version mismatch",

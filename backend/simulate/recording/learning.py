@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from backend.simulate.recording.aftermath import again, crash, stall
+from backend.simulate.recording.codes import cuda_error
 from backend.simulate.recording.scene import Dip, Fault, Scene, Sight
 
 USER_ERRORS = {
     "exception": ["Traceback (most recent call last):", '  File "/home/train/loader.py", line 77, in collate',
                   "KeyError: 'attention_mask'"],
     "oom": ["Traceback (most recent call last):", '  File "/home/train/model.py", line 212, in forward',
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 3 has a total capacity of 79.11 GiB"],
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 3 has a total capacity of "
+            "79.11 GiB"],
     "segfault": ["Fatal Python error: Segmentation fault", "srun: error: task 0: Segmentation fault (core dumped)"],
 }  # fmt: skip
 CODES = {"exception": "1:0", "oom": "1:0", "segfault": "139:0"}
@@ -74,6 +76,24 @@ def loop(scene: Scene, at: float, how: str) -> Fault:
     return made
 
 
+def lemon(scene: Scene, at: float) -> Fault:
+    """One node ends every job it is given, each time with another vague word and never with a code."""
+    attempt, node = scene.node(at)
+    first, moment, words = attempt, at, ("unspecified launch failure", "an illegal instruction was encountered",
+                                         "misaligned address", "unknown error")  # fmt: skip
+    for turn in range(scene.dice.randrange(4, 7)):
+        if node.row not in attempt.nodes or moment > scene.end - 120.0:
+            break
+        rank = scene.rank(attempt, node.row, scene.dice.randrange(scene.site.cards_a_node))
+        ended = crash(scene, attempt, moment, cuda_error(rank, words[turn % len(words)]), rank)
+        attempt.state = "REQUEUED"
+        attempt = scene.table.requeue(attempt)
+        moment = attempt.start + scene.dice.uniform(400.0, max(500.0, 0.12 * scene.left(ended)))
+    made = scene.fault("lemon_node", "codeless", node.name, at, scene.end, True, first)
+    made.sights = [Sight("at", at + 0.4)]
+    return made
+
+
 def loss(scene: Scene, at: float, kind: str, what: str, lasts_s: float) -> Fault:
     attempt = scene.attempt(at)
     until = at + min(lasts_s, 0.6 * scene.left(at))
@@ -102,7 +122,7 @@ JOBS = {
     ("job_failed", how): partial(user_error, how=how) for how in USER_ERRORS
 } | {
     ("crash_loop", how): partial(loop, how=how) for how in ("requeue", "resubmit")
-}  # fmt: skip
+} | {("lemon_node", "codeless"): lemon}  # fmt: skip
 LEARNING = {
     (kind, what): partial(loss, kind=kind, what=what, lasts_s=lasts_s)
     for kind, what, lasts_s in (

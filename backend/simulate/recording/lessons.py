@@ -77,8 +77,9 @@ class Lessons:
         }  # fmt: skip
         self._rows += 1
         if self._rows % LOGGED == 0:
-            self._log(attempt, at, 0, f" iteration {self._step:8d}/  500000 | elapsed time per iteration (ms): "
-                                      f"{length * 1000:.1f} | lm loss: {loss:.6E} | grad norm: {norm:.3f} |")  # fmt: skip
+            took = f"elapsed time per iteration (ms): {length * 1000:.1f}"
+            learnt = f"lm loss: {loss:.6E} | grad norm: {norm:.3f}"
+            self._log(attempt, at, 0, f" iteration {self._step:8d}/  500000 | {took} | {learnt} |")
         yield row
         for dip in self._now(at, "replica"):
             for rank in range(len(attempt.nodes) * self.cards_a_node):
@@ -101,7 +102,8 @@ class Lessons:
         if self.run.row % 2 == 1:
             more |= {"router_entropy": dice.gauss(1.96, 0.01), "expert_load_max": 0.17 * dice.lognormvariate(0.0, 0.05)}
         if self.run.row % 2 == 0:
-            more |= {"kl": abs(dice.gauss(0.004, 0.001)), "ess": min(1.0, dice.gauss(0.92, 0.015)), "staleness": float(dice.randrange(1, 4))}  # fmt: skip
+            more["kl"], more["ess"] = abs(dice.gauss(0.004, 0.001)), min(1.0, dice.gauss(0.92, 0.015))
+            more["staleness"] = float(dice.randrange(1, 4))
         for dip in self._now(at):
             share = (at - dip.start) / max(dip.end - dip.start, 1.0)
             loss, norm = _hurt(dip, share, at - dip.start, loss, norm, more)
@@ -114,8 +116,17 @@ class Lessons:
         if end < self.start:
             return
         self.save_times.append((round(end, 3), round(end - begin, 3)))
-        self.checkpoints.append({"ts": round(end, 3), "run": self.run.name, "job": attempt.job, "step": self._step, "kind": kind,
-                                 "duration_s": round(end - begin, 3), "bytes": self.run.save_bytes})  # fmt: skip
+        self.checkpoints.append(
+            {
+                "ts": round(end, 3),
+                "run": self.run.name,
+                "job": attempt.job,
+                "step": self._step,
+                "kind": kind,
+                "duration_s": round(end - begin, 3),
+                "bytes": self.run.save_bytes,
+            }
+        )
         words = "saved checkpoint to" if kind == "save" else "loaded checkpoint from"
         self._log(
             attempt,

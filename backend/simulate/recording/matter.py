@@ -181,7 +181,7 @@ class Cards:
             "remap_pending": field.read("remap_pending", now),
             "recovery": field.read("recovery", now),
             "fabric": np.where(field.read("fabric", now) > 0, 2.0, 1.0),
-            **{name: self._counts[name].copy() for name in ("energy", "links", "replays", "crc", "power_ns", "thermal_ns")},
+            **{name: self._counts[name].copy() for name in COUNTED if name != "sbe"},
             "energy_uj": self._counts["energy"] * 1000.0,
             "mask": self._mask(load, read["brake"]),
             "healthy": (field.read("dbe", now) == 0.0).astype(np.float64),

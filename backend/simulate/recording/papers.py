@@ -16,7 +16,7 @@ import orjson
 from backend.simulate.recording.lessons import SHIPPED, Lessons
 from backend.simulate.recording.scene import Fault, Scene, Sight
 from backend.simulate.recording.scrapes import Scrapes
-from backend.simulate.recording.work import Phase, Segments
+from backend.simulate.recording.work import Attempt, Phase, Segments
 
 Row = Mapping[str, object]
 #: source -> file; what is not named lands in its own source's file.
@@ -36,22 +36,22 @@ def write_training(out: Path, stage: Scene, planned: Sequence[Segments], lessons
 def write_logs(out: Path, stage: Scene, lessons: Sequence[Lessons]) -> None:
     """``logs/*.jsonl`` sorted by arrival, and ``jobs/logs/<job>/rank<N>.log``."""
     said: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
-    hosts: dict[str, tuple[int, ...]] = {}
+    hosts: dict[str, list[Attempt]] = defaultdict(list)
     shipped: list[Row] = []
     for attempt in stage.table.attempts:
-        hosts[attempt.job] = attempt.nodes
+        hosts[attempt.job].append(attempt)
         said[attempt.job] += attempt.said
         shipped += [_job_row(stage, attempt.job, attempt.nodes, *line) for line in attempt.said if line[0] < stage.end]
     for one in lessons:
         for job, lines in one.logged.items():
             said[job] += lines
-            shipped += [_job_row(stage, job, hosts[job], *line) for line in lines[::SHIPPED] if line[0] < stage.end]
+            shipped += [_job_row(stage, job, _nodes_at(hosts[job], line[0]), *line) for line in lines[::SHIPPED]]
     _write_job_logs(out / "jobs" / "logs", stage, said)
     gap = [(e.start, e.end) for e in stage.effects if e.channel == "shipper_away"]
     spoken = sorted(stage.lines, key=lambda one: (one[4] or one[0], one[0], one[1], one[3]))
     events = [(heard or ts, _row(ts, host, source, line, heard), source) for ts, host, source, line, heard in spoken]
     streams = [((at, FILES.get(source, source), row) for at, row, source in events),
-               ((float(str(row["ts"])), "job", row) for row in sorted(shipped, key=lambda r: (r["ts"], r["job"], r["rank"]))),
+               ((float(str(row["ts"])), "job", row) for row in sorted(shipped, key=_told_at)),
                ((float(str(row["ts"])), "kernel", row) for row in _chatter(stage))]  # fmt: skip
     with ExitStack() as files:
         opened = {name: files.enter_context((out / "logs" / f"{name}.jsonl").open("wb"))
@@ -64,6 +64,14 @@ def write_logs(out: Path, stage: Scene, lessons: Sequence[Lessons]) -> None:
 def _row(ts: float, host: str, source: str, line: str, heard: float | None) -> dict[str, object]:
     row: dict[str, object] = {"ts": ts, "host": host, "source": source, "line": line}
     return {**row, "recv_ts": round(heard, 3)} if heard is not None else row
+
+
+def _nodes_at(attempts: Sequence[Attempt], at: float) -> tuple[int, ...]:
+    return next(one.nodes for one in reversed(attempts) if one.nodes and one.start <= at)
+
+
+def _told_at(row: Row) -> tuple[float, str, int]:
+    return float(str(row["ts"])), str(row["job"]), int(str(row["rank"]))
 
 
 def _job_row(stage: Scene, job: str, nodes: tuple[int, ...], ts: float, rank: int, line: str) -> Row:
@@ -96,7 +104,7 @@ def _chatter(stage: Scene) -> Iterator[Row]:
         line = dice.choice((
             f"systemd[1]: Started Session {dice.randrange(100, 9999)} of User slurm.",
             f"audit: type=1400 audit(0.0:{dice.randrange(10, 99)}): apparmor=\"STATUS\" operation=\"profile_replace\"",
-            f"perf: interrupt took too long ({dice.randrange(2500, 3900)} > 2500), lowering kernel.perf_event_max_sample_rate",
+            f"perf: interrupt took too long ({dice.randrange(2500, 3900)} > 2500), lowering the sample rate",
             f"docker0: port {dice.randrange(1, 9)}(veth{dice.getrandbits(20):05x}) entered forwarding state",
             f"nvidia-peermem: registered {dice.randrange(1, 9)} regions",
         ))  # fmt: skip
@@ -124,7 +132,8 @@ def write_truth(
 
 def _truth_row(number: int, fault: Fault, first: float) -> Row:
     return {
-        "id": f"F{number:03d}", "entity": fault.entity, "kind": fault.kind, "variant": fault.variant, "start": fault.start,
+        "id": f"F{number:03d}", "entity": fault.entity, "kind": fault.kind, "variant": fault.variant,
+        "start": fault.start,
         "end": max(fault.end, first), "first_visible": first, "exclude": fault.exclude, "exclude_ok": fault.exclude_ok,
         "first_xid": fault.first_xid, "job": fault.job, "run": fault.run, "nodes": list(fault.nodes),
     }  # fmt: skip
@@ -136,15 +145,30 @@ def _seen(
     """When a sight is first to be seen in what was written; None for never."""
     if sight.how == "at":
         return sight.after
-    if sight.how in ("gpu", "node"):
-        return times.first(sight.how, sight.node, sight.after)
-    if sight.how == "site":
-        return times.first("node", 0, sight.after)
-    if sight.how == "busy":
-        return times.first("gpu", sight.node, _stepping(stage, planned, sight.node, sight.after))
+    if sight.how == "line":
+        return sight.after if _unhidden(stage, ("shipper_away",), 0, sight.after) == sight.after else None
     if sight.how == "step":
         return next((at for at in lessons[sight.run].row_times if at > sight.after), None)
-    return next((at for at, length in lessons[sight.run].save_times if at - length >= sight.after), None)
+    if sight.how == "saved":
+        return next((at for at, length in lessons[sight.run].save_times if at - length >= sight.after), None)
+    exporter, node = ("node", 0) if sight.how == "site" else (sight.how.replace("busy", "gpu"), sight.node)
+    hides = ("unseen", "frozen", "gpu_dark", "off") if exporter == "gpu" else ("unseen", "node_dark", "off")
+    after = _stepping(stage, planned, node, sight.after) if sight.how == "busy" else sight.after
+    return times.first(exporter, node, _unhidden(stage, hides, node, after, sight.after))
+
+
+def _unhidden(stage: Scene, channels: tuple[str, ...], row: int, at: float, since: float | None = None) -> float:
+    """``at``, or the end of what hid it; only what began before the sight itself (``since``) hides it."""
+    began = at if since is None else since
+    for effect in sorted(stage.effects, key=lambda one: one.start):
+        if (
+            effect.channel in channels
+            and row in effect.rows
+            and effect.start < began
+            and effect.start <= at < effect.end
+        ):
+            at = effect.end
+    return at
 
 
 def _stepping(stage: Scene, planned: Sequence[Segments], node: int, after: float) -> float:

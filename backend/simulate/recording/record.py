@@ -162,7 +162,8 @@ class _Watch:
             values = np.where(blank, BLANK, cards[name]) if name in self._profiled else cards[name]
             found[f"gpu.{name}"] = np.where(gone, np.nan, values)
         of = {"node": np.arange(len(site.nodes)), "nic": site.node_of_port,
-              "call": np.repeat(np.arange(len(site.nodes)), 3), "mount": np.tile(np.arange(len(site.nodes)), 2)}  # fmt: skip
+              "call": np.repeat(np.arange(len(site.nodes)), 3),
+              "mount": np.tile(np.arange(len(site.nodes)), 2)}  # fmt: skip
         for axis, readings in around.items():
             found |= {f"{axis}.{name}": values for name, values in readings.items()}
         self._freeze(found, {**of, "gpu": site.node_of_card}, tick)

@@ -1,4 +1,4 @@
-"""Which trouble a recording holds and when: nothing, a family, one kind, or a mix spaced so that it can be told apart."""
+"""Which trouble a recording holds and when: nothing, a family, one kind, or a mix that can be told apart."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ CONTROLLER = "slurm-ctl1"
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One thing that shows a fault. ``how``: at (a line or row stands exactly there), gpu or node (the next scrape of
+    """One thing that shows a fault. ``how``: line (a log line stands exactly there), at (so does a row, or a job's own
+    line), gpu or node (the next scrape of
     that exporter of ``node``), busy (the same of the GPU exporter while its job steps), step (the next training row of
     ``run``), saved (the next finished save of ``run``)."""
 
@@ -126,7 +127,7 @@ class Scene:
         """One log line; ``heard_at`` where it arrived at another time than it says."""
         if self.start <= at <= self.end or heard_at is not None:
             self.lines.append((round(at, 3), host, source, line, heard_at))
-        return Sight("at", round(at, 3))
+        return Sight("line", round(at, 3))
 
     def kernel(self, at: float, node: Node, lines: Iterable[str], gap_s: float = 0.05) -> list[Sight]:
         return [self.say(at + i * gap_s, node.name, "kernel", line) for i, line in enumerate(lines)]

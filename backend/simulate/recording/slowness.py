@@ -44,12 +44,13 @@ def heat(scene: Scene, at: float, how: str) -> Fault:
         wait = 0.2 * ramp
     elif how == "node":
         made = scene.fault("thermal_throttle", how, node.name, at, until, True, attempt)
-        scene.act("cooling", cards, at, until, scene.dice.uniform(0.5, 0.56), 60.0)
+        scene.act("cooling", cards, at, until, scene.dice.uniform(0.38, 0.45), 60.0)
         wait = 15.0
     else:
         made = scene.fault("thermal_throttle", how, f"rack:{node.rack}", at, until, False, attempt, True)
         hot = [one.row for other in _rack(scene, node) for one in other.cards]
-        scene.act("inlet_c", hot, at, until, scene.dice.uniform(26.0, 31.0), 900.0)
+        scene.act("inlet_c", hot, at, until, scene.dice.uniform(15.0, 19.0), 900.0)
+        scene.act("cooling", hot, at, until, scene.dice.uniform(0.6, 0.66), 900.0)
         made.nodes = tuple(other.name for other in _rack(scene, node))
         wait = 120.0
     made.sights = [Sight("busy", at + wait, card.node)]

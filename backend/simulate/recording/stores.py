@@ -128,7 +128,7 @@ def frozen(scene: Scene, at: float, how: str) -> Fault:
     if how != "node":
         scene.tense.update({row: max(scene.tense.get(row, 0.0), until + 600.0) for row in rows})
     scene.act("frozen", rows, at, until)
-    made.sights = [Sight("gpu", at + 0.001, row) for row in rows]
+    made.sights = [Sight("gpu", at, row) for row in rows]
     return made
 
 
@@ -140,8 +140,8 @@ def scheduler(scene: Scene, at: float) -> Fault:
     moment, told = at + 20.0, []
     while moment < until:
         node = scene.dice.choice(scene.site.nodes)
-        told.append(scene.say(moment, node.name, "slurmd",
-                              f"slurmd: error: Unable to register: Unable to contact slurm controller {CONTROLLER} (connect failure)"))  # fmt: skip
+        text = f"slurmd: error: Unable to contact slurm controller {CONTROLLER} (connect failure)"
+        told.append(scene.say(moment, node.name, "slurmd", text))
         moment += scene.dice.uniform(20.0, 70.0)
     made.sights = [*told[:1], Sight("site", at)]
     return made

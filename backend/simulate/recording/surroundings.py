@@ -45,7 +45,8 @@ class Hosts:
         self._port = {name: np.floor(dice.uniform(0.1, 1.0, ports) * most) for name, most in (
             ("rx", 5e17), ("tx", 5e17), ("wait", 5e11), ("symbols", 3.0), ("discards", 2.0))}  # fmt: skip
         self._call = {name: np.floor(dice.uniform(0.1, 1.0, 3 * n) * most) for name, most in (
-            ("calls", 2e8), ("queue_s", 2e5), ("answer_s", 4e5), ("call_s", 6e5), ("sent", 3e13), ("received", 3e13))}  # fmt: skip
+            ("calls", 2e8), ("queue_s", 2e5), ("answer_s", 4e5), ("call_s", 6e5), ("sent", 3e13),
+            ("received", 3e13))}  # fmt: skip
         self._backlog = np.floor(dice.uniform(0.1, 1.0, n) * 1e9)
         self._load1 = np.full(n, 1.0)
         self._used = dice.uniform(0.25, 0.5, n)
