@@ -229,7 +229,7 @@ def test_what_belongs_to_another_cluster_is_not_there(bench: Bench) -> None:
     with bench.watch.store.write() as session:
         for table, id_ in ((Incident, number), (Decision, decided), (Order, order), (Exclusion, lifted)):
             row = session.get_one(table, id_)
-            row.cluster = "west"  # type: ignore[attr-defined]  # all four have one
+            row.cluster = "west"
             session.add(row)
     for write, id_ in (
         (writes.acknowledge, number),
