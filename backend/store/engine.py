@@ -26,6 +26,8 @@ Dialect = Literal["sqlite", "postgresql"]
 BUSY_S = 30.0
 #: How long to wait for PostgreSQL to take a connection.
 CONNECT_S = 5
+#: A server that a network no longer reaches is given up after some half a minute, not after the system's two hours.
+ALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 #: Every statement of ours is short; a longer one is a mistake or a blocked table.
 STATEMENT_S = 60
 #: Longest wait for another process that migrates, and for one step of ours.
@@ -205,7 +207,7 @@ def _open_postgresql(url: URL, folder: Path) -> Store:
             url,
             json_serializer=to_json,
             json_deserializer=orjson.loads,
-            connect_args={"connect_timeout": CONNECT_S, "application_name": "watchkeeper"},
+            connect_args={"connect_timeout": CONNECT_S, "application_name": "watchkeeper", **ALIVE},
             pool_pre_ping=True,
             **POOL,
         )

@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from backend.web import figures, fleet, incident, incidents, live, now, sign_in, system
 from backend.web.base import HEADERS, NeedSignIn, NoPage, sign_in_path
-from backend.web.problem import problem
+from backend.web.problem import AWAY, problem
 from backend.writes import Invalid
 from frontend.render import environment, static_folder
 
@@ -61,11 +61,17 @@ def handlers(pages: Environment) -> dict[type[Exception], Callable[[Request, Exc
         said = "There is no such page." if raised.status_code == 404 else str(raised.detail)
         return problem(request, pages, raised.status_code, said)
 
+    def away(request: Request, _: Exception) -> Response:
+        found = problem(request, pages, 503, "The database does not answer. Try again in a moment.")
+        found.headers["Retry-After"] = "5"
+        return found
+
     return {
         NeedSignIn: need_sign_in,
         NoPage: lambda request, raised: problem(request, pages, 404, str(raised)),
         Invalid: lambda request, raised: problem(request, pages, 422, str(raised)),
         HTTPException: http,
+        **dict.fromkeys(AWAY, away),
         Exception: lambda request, _: problem(
             request, pages, 500, "Watchkeeper failed at this page; its log says why."
         ),

@@ -21,6 +21,7 @@ from tests.backend.api.rows import a_node, an_incident
 from tests.backend.api.test_ingest import LOGS, WRITE, line, stored
 
 HUGE = (10**20, 2**63)
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize("number", HUGE)
