@@ -13,8 +13,8 @@ from backend.simulate.recording.work import Attempt
 
 FIELDS = (
     "JobIDRaw", "JobID", "JobName", "Cluster", "User", "Account", "Partition", "State", "ExitCode", "Reason",
-    "FailedNode", "Restarts", "Submit", "Eligible", "Start", "End", "ElapsedRaw", "TimelimitRaw", "NNodes", "NodeList", "AllocTRES",
-    "SubmitLine",
+    "FailedNode", "Restarts", "Submit", "Eligible", "Start", "End", "ElapsedRaw", "TimelimitRaw", "NNodes", "NodeList",
+    "AllocTRES", "SubmitLine",
 )  # fmt: skip
 LIMIT_MIN = 10_080
 

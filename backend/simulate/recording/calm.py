@@ -23,7 +23,8 @@ def blanks(scene: Scene, at: float) -> None:
 
 def twins(scene: Scene, at: float) -> None:
     """Series of a node come with and without pod labels."""
-    scene.twins.append((scene.dice.choice(scene.site.nodes).row, at, at + scene.dice.uniform(900.0, 3600.0)))
+    node = scene.dice.choice([one for one in scene.site.nodes if one.vendor == "nvidia"])
+    scene.twins.append((node.row, at, at + scene.dice.uniform(900.0, 3600.0)))
 
 
 def replayed(scene: Scene, at: float) -> None:

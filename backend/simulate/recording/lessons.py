@@ -14,6 +14,9 @@ ROW_EVERY_S = 30.0
 #: Every so many rows one line in the job's own log, and every so many of those one that is shipped.
 LOGGED, SHIPPED = 5, 4
 
+#: Share of steps that take long for no reason worth a word: a collection of garbage, a slow read.
+HICCUP_SHARE = 0.004
+
 Row = Mapping[str, object]
 
 
@@ -61,6 +64,8 @@ class Lessons:
         every = max(1, round(ROW_EVERY_S / self.run.step_s))
         while True:
             length = self.run.step_s / max(self.speed_at(at), 0.02) * dice.lognormvariate(0.0, 0.012)
+            if dice.random() < HICCUP_SHARE:
+                length *= dice.uniform(1.3, 2.6)
             if at + length > end:
                 return
             at, self._step = at + length, self._step + 1

@@ -31,6 +31,8 @@ MEMORY_MIB = {"nvidia": 81_559.0, "amd": 196_592.0}
 OWN_MIB = 620.0
 #: Bits of the clock event mask.
 IDLE, POWER_CAP, THERMAL, HARD_THERMAL, BRAKE, HARD = 0x1, 0x4, 0x20, 0x40, 0x80, 0x8
+#: How long and how far loads wander by themselves, and how many cards have a PCIe link that replays now and then.
+WANDER_S, RUN_WANDERS, CARD_WANDERS, FLAKY_SHARE = 700.0, 0.02, 0.012, 0.03
 #: What DCGM answers for a field it has no value of.
 BLANK = 9_223_372_036_854_775_794.0
 COUNTED = ("energy", "links", "replays", "sbe", "crc", "power_ns", "thermal_ns")
@@ -59,6 +61,8 @@ class Cards:
         self._held_of = np.array([float(run.memory_mib) for run in runs] + [0.0])
         self._size = np.array([MEMORY_MIB[node.vendor] for node in site.nodes])[site.node_of_card]
         self.speed = np.ones(len(runs))
+        self._mood, self._habit = np.zeros(len(runs) + 1), np.zeros(n)
+        self._flaky = np.where(dice.random(n) < FLAKY_SHARE, dice.uniform(2e-5, 2e-4, n), 0.0)
 
     def settle(self, doing: Doing, now: Floats, field: Field) -> None:
         """Begin as a cluster that has been at work for a while."""
@@ -83,10 +87,18 @@ class Cards:
             name: field.read(name, now) for name in ("vigour", "brake", "cooling", "inlet_c", "gone", "lanes", "links")
         }
         off = (field.read("off", now[:: self._site.cards_a_node])[of_card] > 0) | (read["gone"] > 0)
+        self._wander(noise)
         load = np.where(off, 0.0, self._asked(phase, run, now, read["vigour"], off, field))
         self._warm(load, now, read, noise)
         self._count(load, phase, run, now, read, field, noise)
         return self._readings(load, phase, run, now, read, field, noise)
+
+    def _wander(self, noise: np.random.Generator) -> None:
+        """Batches differ: a run's load wanders with all of its cards, a card's own a little for itself."""
+        keep = math.exp(-self._dt / WANDER_S)
+        new = math.sqrt(1.0 - keep**2)
+        self._mood = self._mood * keep + noise.normal(0.0, RUN_WANDERS * new, len(self._mood))
+        self._habit = self._habit * keep + noise.normal(0.0, CARD_WANDERS * new, len(self._habit))
 
     def _asked(self, phase: NDArray[np.int8], run: NDArray[np.intp], now: Floats, vigour: Floats,
                off: NDArray[np.bool_], field: Field) -> Floats:  # fmt: skip
@@ -105,7 +117,7 @@ class Cards:
                 slowest = float(own[held].min()) * feed[row]
                 self.speed[row] = slowest / (0.5 + 0.5 * mix[row])
                 wait = np.minimum(slowest / np.maximum(own[held], 0.05) + 0.25, 1.25) / 1.25
-                load[held] = self._load_of[row] * mix[row] * wait
+                load[held] = self._load_of[row] * mix[row] * wait * (1.0 + self._mood[row] + self._habit[held])
         load[phase == Phase.EVAL] *= self._load_of[run[phase == Phase.EVAL]]
         return load
 
@@ -125,7 +137,7 @@ class Cards:
         work = np.where(phase == Phase.STEPS, self.speed[run], np.where(phase == Phase.EVAL, 0.35, 0.0))
         counts["energy"] += np.floor(self._matter.power_w * dt * 1000.0)
         counts["links"] += np.floor(LINK_BYTES_A_S * work * read["links"] * dt * noise.normal(1.0, 0.01, len(load)))
-        counts["replays"] += noise.poisson((2e-6 + field.read("replays_a_s", now)) * dt)
+        counts["replays"] += noise.poisson((2e-6 + self._flaky + field.read("replays_a_s", now)) * dt)
         counts["sbe"] += noise.poisson((1e-6 + field.read("sbe_a_s", now)) * dt)
         counts["crc"] += noise.poisson((1e-7 + field.read("crc_a_s", now)) * dt)
         counts["power_ns"] += np.where(self._matter.power_w > 640.0, 0.02 * dt * 1e9, 0.0).round()
@@ -144,8 +156,6 @@ class Cards:
         util = np.where(spins, 100.0, np.where(load > 0.0, util, 0.0))
         lanes = read["lanes"]
         bytes_ = np.where(phase == Phase.LOAD, 3.0, load) * PCIE_BYTES_A_S * lanes / 16.0 * noise.normal(1.0, 0.03, n)
-        active = np.clip(np.where(spins, 0.98, load * 1.03), 0.0, 1.0)
-        mended, bad = field.read("rows_mended", now), field.read("rows_bad", now)
         return {
             "temperature": np.round(matter.temperature_c),
             "memory_temperature": np.round(matter.temperature_c + HBM_ABOVE_DIE_C * (0.5 + 0.5 * load)),
@@ -159,6 +169,20 @@ class Cards:
             "free": self._size - held - 560.0,
             "reserved": np.full(n, 560.0),
             "size": self._size,
+            "pcie_tx": np.round(np.clip(bytes_ * 0.4, 0.0, None)),
+            "pcie_rx": np.round(np.clip(bytes_, 0.0, None)),
+            "lanes": lanes,
+            "pcie_gen": np.full(n, 5.0),
+            **self._profile(load, spins, noise),
+            **self._health(now, field),
+            "mask": self._mask(load, read["brake"]),
+        }  # fmt: skip
+
+    def _profile(self, load: Floats, spins: NDArray[np.bool_], noise: np.random.Generator) -> dict[str, Floats]:
+        """Profiling fields: a rank that spins keeps its engine busy and its tensor cores idle."""
+        n = len(load)
+        active = np.clip(np.where(spins, 0.98, load * 1.03), 0.0, 1.0)
+        return {
             "gr_active": np.round(active, 6),
             "sm_active": np.round(active * 0.93, 6),
             "occupancy": np.round(active * 0.41, 6),
@@ -166,10 +190,13 @@ class Cards:
             "fp16": np.round(np.where(spins, 0.0, load * 0.05), 6),
             "fp32": np.round(np.where(spins, 0.01, load * 0.08), 6),
             "dram": np.round(np.clip(np.where(spins, 0.02, load * 0.48) * noise.normal(1.0, 0.02, n), 0.0, 1.0), 6),
-            "pcie_tx": np.round(np.clip(bytes_ * 0.4, 0.0, None)),
-            "pcie_rx": np.round(np.clip(bytes_, 0.0, None)),
-            "lanes": lanes,
-            "pcie_gen": np.full(n, 5.0),
+        }
+
+    def _health(self, now: Floats, field: Field) -> dict[str, Floats]:
+        """Error counters and states of repair."""
+        mended, bad = field.read("rows_mended", now), field.read("rows_bad", now)
+        return {
+            "healthy": (field.read("dbe", now) == 0.0).astype(np.float64),
             "xid": self._xid(now, field),
             "dbe": field.read("dbe", now),
             "dbe_all": field.read("dbe", now),
@@ -183,9 +210,7 @@ class Cards:
             "fabric": np.where(field.read("fabric", now) > 0, 2.0, 1.0),
             **{name: self._counts[name].copy() for name in COUNTED if name != "sbe"},
             "energy_uj": self._counts["energy"] * 1000.0,
-            "mask": self._mask(load, read["brake"]),
-            "healthy": (field.read("dbe", now) == 0.0).astype(np.float64),
-        }  # fmt: skip
+        }
 
     def _xid(self, now: Floats, field: Field) -> Floats:
         raw = field.read("xid", now)

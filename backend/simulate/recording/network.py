@@ -14,7 +14,7 @@ def _line(port: Port, word: str) -> str:
 
 
 def port_down(scene: Scene, at: float, how: str) -> Fault:
-    attempt, node, port = scene.port(at, nodes=1)
+    attempt, node, port = scene.port(at)
     told = scene.kernel(at, node, [
         f"mlx5_core {port.pci}.0: Port module event: module {port.name[-1]}, Cable unplugged", _line(port, "down"),
     ]) if how == "line" else []  # fmt: skip

@@ -125,7 +125,7 @@ def _node(dice: random.Random, row: int, cards: int, vendor: str, model: str) ->
         vendor,
         AMD_MODEL if vendor == "amd" else model,
         style,
-        dice.random() < 0.7,
+        dice.random() < 0.5 or row % 2 == 0,
         dice.random() < 0.15,
         made,
         ports,

@@ -83,27 +83,27 @@ class Scene:
 
     # --- choosing --------------------------------------------------------------------------------------------------
 
-    def attempt(self, now: float, vendor: str = "", for_s: float = 240.0, nodes: int = 1) -> Attempt:
-        """An attempt that steps now and has been left alone. Raises Unfit."""
+    def attempt(self, now: float, vendor: str = "", for_s: float = 240.0, full: bool = False) -> Attempt:
+        """An attempt that steps now and has been left alone; ``full``: one of its nodes has the optional metrics on.
+
+        Raises Unfit.
+        """
         fit = [
             one
             for one in self.table.stepping(now, for_s)
             if (not vendor or one.run.vendor == vendor)
-            and len(one.nodes) >= nodes
+            and (not full or any(self.site.nodes[row].full for row in one.nodes))
             and all(self.tense.get(row, 0.0) <= now for row in one.nodes)
         ]
         if not fit:
-            raise Unfit(f"no {vendor} job of {nodes} nodes steps undisturbed")
+            raise Unfit(f"no {vendor} job steps undisturbed")
         return self.dice.choice(fit)
 
-    def card(self, now: float, vendor: str = "nvidia", full: bool = False, nodes: int = 1) -> tuple[Attempt, Card]:
+    def card(self, now: float, vendor: str = "nvidia", full: bool = False) -> tuple[Attempt, Card]:
         """A card of a stepping job, on a node with the optional metrics where ``full``. Raises Unfit."""
-        for _ in range(8):
-            attempt = self.attempt(now, vendor, nodes=nodes)
-            rows = [row for row in attempt.nodes if self.site.nodes[row].full or not full]
-            if rows:
-                return attempt, self.dice.choice(self.site.nodes[self.dice.choice(rows)].cards)
-        raise Unfit("no job runs on a node with the optional metrics")
+        attempt = self.attempt(now, vendor, full=full)
+        rows = [row for row in attempt.nodes if self.site.nodes[row].full or not full]
+        return attempt, self.dice.choice(self.site.nodes[self.dice.choice(rows)].cards)
 
     def node(self, now: float) -> tuple[Attempt, Node]:
         attempt = self.attempt(now)
@@ -116,9 +116,8 @@ class Scene:
             raise Unfit("no node is spare")
         return self.site.nodes[self.dice.choice(fit)]
 
-    def port(self, now: float, nodes: int = 1) -> tuple[Attempt, Node, Port]:
-        attempt = self.attempt(now, nodes=nodes)
-        node = self.site.nodes[self.dice.choice(attempt.nodes)]
+    def port(self, now: float) -> tuple[Attempt, Node, Port]:
+        attempt, node = self.node(now)
         return attempt, node, self.dice.choice(node.ports)
 
     # --- saying ----------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ CALL_BYTES = 1_048_576.0
 PORT_BYTES_A_S, PORT_RATE = 1.8e10, 5.0e10
 MEMORY_BYTES, ROOT_BYTES, STORE_BYTES = 2.16e12, 9.6e11, 2.0e15
 CPUS = 96
+#: Share of ports whose fibres make a symbol error now and then.
+DUSTY_SHARE = 0.05
 
 
 class Hosts:
@@ -50,6 +52,8 @@ class Hosts:
         self._backlog = np.floor(dice.uniform(0.1, 1.0, n) * 1e9)
         self._load1 = np.full(n, 1.0)
         self._used = dice.uniform(0.25, 0.5, n)
+        self._habit = dice.normal(1.0, 0.06, n)
+        self._dusty = np.where(dice.random(ports) < DUSTY_SHARE, dice.uniform(2e-5, 4e-4, ports), 0.0)
 
     def reboot(self, row: int, at: float) -> None:
         self._boot[row] = round(at, 2)
@@ -82,8 +86,8 @@ class Hosts:
         drowsy = field.read("drowsy", now)
         runnable = RUNNABLE[phase] * self._site.cards_a_node * drowsy
         jitter = noise.normal(1.0, 0.02, (3, n))
-        count["interrupts"] += np.floor(INTERRUPTS[phase] * drowsy * (0.4 + 0.6 * pace) * dt * jitter[0])
-        count["switches"] += np.floor(SWITCHES[phase] * drowsy * (0.4 + 0.6 * pace) * dt * jitter[1])
+        count["interrupts"] += np.floor(INTERRUPTS[phase] * self._habit * drowsy * (0.4 + 0.6 * pace) * dt * jitter[0])
+        count["switches"] += np.floor(SWITCHES[phase] * self._habit * drowsy * (0.4 + 0.6 * pace) * dt * jitter[1])
         count["paged_out"] += np.floor((300.0 + 1024.0 * CALLS[1][phase] * drowsy) * dt * jitter[2])
         count["paged_in"] += np.floor((100.0 + 1024.0 * CALLS[0][phase] * drowsy) * dt * jitter[2])
         busy = runnable / CPUS
@@ -122,7 +126,7 @@ class Hosts:
         self._port["tx"] += np.floor(moved * noise.normal(1.0, 0.01, n))
         crowd = 2e5 * work * (1.0 + 30.0 * field.read("congestion", moments))
         self._port["wait"] += np.floor(crowd * self._dt * noise.normal(1.0, 0.1, n).clip(0.3))
-        self._port["symbols"] += noise.poisson((1e-6 + field.read("symbols_a_s", moments)) * self._dt)
+        self._port["symbols"] += noise.poisson((1e-6 + self._dusty + field.read("symbols_a_s", moments)) * self._dt)
         return {
             **{name: values.copy() for name, values in self._port.items()},
             "state": np.where(down, 1.0, 4.0),
