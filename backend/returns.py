@@ -27,7 +27,7 @@ def settle_returns(watch: Watch) -> bool:
         with watch.turn() as session:
             incident = session.get_one(Incident, incident_id)
             if lifecycle.seen_clear(incident, watch.rules.hold_s):
-                moved |= give_back(session, watch, incident)
+                moved |= give_back(session, watch, incident, incident.resolving_by)
     if moved:
         watch.changes.nudge()
     return moved

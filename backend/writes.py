@@ -12,9 +12,10 @@ from backend import proposals, returns
 from backend.auth import Person, allows
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.base import LARGEST_ID
+from backend.model.events import Event
 from backend.model.incidents import Incident
 from backend.proposals import Conflict
-from backend.store import actions, incidents, people, system
+from backend.store import actions, events, incidents, people, system
 from backend.store.claims import claim
 from backend.watch import Watch
 
@@ -91,13 +92,34 @@ def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:
         drained = bool(row.node and actions.standing_drains(session, watch.cluster, row.node))
         if drained and not allows(person, "approver"):
             raise Forbidden(f"{row.node} is drained for this incident; giving it back needs an approver.")
+        row.clear_s, row.blind, row.resolving_by = max(row.clear_s, watch.rules.hold_s), False, person.name
+        session.add(row)
+        events.append_events(session, watch.cluster, [mended(row, person.name, watch.clock.now())])
         returns.give_back(session, watch, row, person.name)
         if row.state != "resolved":
-            row.clear_s, row.blind = max(row.clear_s, watch.rules.hold_s), False
-            session.add(row)
             text = f"{person.name} resolved it; it closes once its node is back."
             incidents.tell(session, row, watch.clock.now(), "resolving", text, person.name)
-        return row
+    watch.wake.set()
+    return row
+
+
+def mended(incident: Incident, by: str, now: datetime) -> Event:
+    """A person's word that a device is mended: codes that would hold until a boot or a reset let go of it."""
+    return Event(
+        cluster=incident.cluster,
+        at=now,
+        received_at=now,
+        namespace="mended",
+        code="person",
+        node=incident.node,
+        entity_kind=incident.entity_kind,
+        entity_id=incident.entity_id,
+        entity_name=incident.entity_name,
+        job=incident.job,
+        text=f"{by} resolved incident {incident.id}.",
+        source="person",
+        dedupe=f"mended:{incident.id}:{incident.revision}",
+    )
 
 
 def _decision(session: Session, watch: Watch, decision_id: int) -> Decision:

@@ -188,6 +188,8 @@ def watch_clear(
         assert row.id is not None
         keys = linked.get(row.id, set())
         entity = Entity(row.cluster, row.entity_kind, row.entity_id, row.entity_name, row.node)
+        if row.resolving_by:
+            continue
         if keys - frozen:
             _set(session, row, clear_s=0.0, blind=False)
             row.last_asserted_at = at if elapsed_s else row.last_asserted_at

@@ -12,6 +12,7 @@ from backend.model.base import RowId, row_id, stored, when
 
 class Incident(SQLModel, table=True):
     """One fault, with its ranked causes. ``clear_s`` is how long it has been seen and clear; blind time counts not.
+    ``resolving_by``: who said that it is mended; then nothing seen keeps it open.
 
     state: open, acknowledged, mitigated or resolved. ``revision`` rises with every change that a decision or a
     message may depend on. ``hypotheses`` are HypothesisFacts, ``victims`` names of folded entities.
@@ -39,6 +40,7 @@ class Incident(SQLModel, table=True):
     acknowledged_by: str = ""
     acknowledged_at: datetime | None = when(default=None)
     mitigated_at: datetime | None = when(default=None)
+    resolving_by: str = ""
     close_note: str = ""
     revision: int = 1
     decided_revision: int = 0

@@ -87,12 +87,6 @@ def timeline(session: Session, incident_id: int) -> Sequence[Entry]:
     return session.exec(select(Entry).where(col(Entry.incident_id) == incident_id).order_by(col(Entry.id))).all()
 
 
-def told_since(session: Session, incident_id: int, what: str, since: datetime) -> bool:
-    """Has the timeline a line of this sort from ``since`` on?"""
-    query = select(Entry.id).where(col(Entry.incident_id) == incident_id, col(Entry.what) == what)
-    return session.exec(query.where(col(Entry.at) >= since).limit(1)).first() is not None
-
-
 def entries_after(session: Session, entry_id: int, limit: int = 500) -> Sequence[Entry]:
     """Entries of all clusters in order of writing: the feed of what changed."""
     return session.exec(select(Entry).where(col(Entry.id) > entry_id).order_by(col(Entry.id)).limit(limit)).all()

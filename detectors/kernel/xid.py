@@ -29,7 +29,7 @@ class KernelXid:
 
     @property
     def needs(self) -> frozenset[Need]:
-        return frozenset({*LIVENESS, "xid", "boot"})
+        return frozenset({*LIVENESS, "xid", "boot", "mended"})
 
     def start(self, fleet: Fleet) -> KernelState:
         return KernelState(packed(()))
@@ -61,6 +61,8 @@ class KernelXid:
         for event in sorted(events, key=lambda e: (e.at, e.seq)):
             if event.namespace == "boot":
                 _boot((row for mine in by_owner.values() for row in mine), event)
+            elif event.namespace == "mended":
+                _mend(by_owner, event)
             elif event.namespace == "xid" and not event.late:
                 owner = (event.entity.kind, event.entity.id)
                 by_owner[owner] = self._hear(by_owner.get(owner, []), event)
@@ -178,6 +180,13 @@ def _boot(rows: Iterable[Row], event: Event) -> None:
     for row in rows:
         if row.node == event.entity.host and event.at > row.last:
             row.mended = event.at
+
+
+def _mend(by_owner: dict[tuple[str, str], list[Row]], event: Event) -> None:
+    """A person said that this device, or this node with all of its own, is mended: what was heard before is over."""
+    for owner, rows in by_owner.items():
+        if owner == (event.entity.kind, event.entity.id) or event.entity.kind == "node":
+            by_owner[owner] = [row for row in rows if row.node != event.entity.host or row.last > event.at]
 
 
 def _found(rows: Iterable[Row], event: Event, xid: Xid, *, hard: bool) -> Row | None:

@@ -110,8 +110,8 @@ class Silence:
             present |= reported
             due |= state.used[place] & asked(tick, key, n)
         expected = axis.live & state.used.any(axis=0)
-        gone = expected & due & ~present
         speaking = _per_node(present, axis, fleet)
+        gone = expected & ~present & (due | self._overdue(state, tick.at, speaking))
         state.since[gone & (state.missing == 0)] = tick.at
         state.missing[gone] += 1
         state.missing[present | ~axis.live] = 0
@@ -123,6 +123,13 @@ class Silence:
         state.asked_at[gone | present] = tick.at
         up = column(tick, UP, len(state.up))
         state.up = np.where(asked(tick, UP, len(state.up)), up, state.up)
+
+    def _overdue(self, state: SilenceState, at: float, speaking: IntArray) -> BoolArray:
+        """Nobody asks for a row that a restart forgot. Where its neighbours, who share its exporter, speak now, it was
+        left out all the same: once it was not seen for too long, and from then on."""
+        unseen = at - state.asked_at > self.catalogue.limit("silence_unseen_s")
+        overdue: BoolArray = (speaking > 0) & (unseen | (state.missing > 0))
+        return overdue
 
     def _lost(self, state: SilenceState, axis: Axis, fleet: Fleet) -> list[Finding]:
         return [self._lost_finding(state, int(slot), axis, fleet) for slot in np.flatnonzero(state.lost & axis.live)]

@@ -373,3 +373,34 @@ def test_a_decision_reads_the_gpus_of_its_own_node_only(bench: Bench) -> None:
         case = case_of(session, bench.watch, bench.incident())
     assert {facts.name for facts in case.fleet if facts.gpus} == {node}
     assert len(case.fleet) == 48 and bench.decision().blast["gpus"] > 8
+
+
+def test_resolving_holds_although_the_sign_still_stands(bench: Bench) -> None:
+    node = broken(bench)
+    writes.approve(bench.watch, bench.decision().id or 0, APPROVER)
+    bench.turn()
+    bench.ticks(2, silent={(node, 3)})
+    writes.resolve(bench.watch, bench.incident().id or 0, APPROVER)
+    bench.ticks(3, silent={(node, 3)})
+    assert bench.incident().state == "resolved"
+    assert not bench.backend.read(node).out
+    assert bench.exclusions() == []
+
+
+def test_a_code_that_a_person_called_mended_does_not_come_back_by_itself(bench: Bench) -> None:
+    node = bench.busy_node()
+    bench.xid(node, 3, 79)
+    bench.ticks(3)
+    writes.resolve(bench.watch, bench.incident().id or 0, OPERATOR)
+    bench.ticks(4)
+    assert bench.incident().state == "resolved"
+    assert not any("kernel/xid" in key for key in bench.held())
+
+
+def test_a_gpu_that_fell_silent_before_a_restart_is_found_after_it(bench: Bench) -> None:
+    node = bench.busy_node()
+    bench.ticks(5)
+    bench.ticks(1, silent={(node, 3)})
+    bench.restart()
+    bench.ticks(14, silent={(node, 3)})
+    assert (bench.incident().kind, bench.incident().entity_name) == ("gpu_bus_loss", f"{node}/gpu3")
