@@ -22,6 +22,7 @@ from backend.history_file import (
     CELL_S,
     CELLS,
     GROWTH,
+    LAST,
     LEAST,
     LEAST_ROWS,
     MEAN,
@@ -61,6 +62,9 @@ KEPT: tuple[MetricKey, ...] = (
 )
 #: Cells that a machine may not have had on disk when it went down: the kernel writes back within half a minute.
 LOST_AT_BOOT = 2
+#: A tick so much older than the newest, in s, was taken before a restart that judges it again, or comes of a clock that
+#: was set a little: it is left out. One that is older still comes of a clock that was wrong before.
+AGAIN_S = 900.0
 #: How long a reader waits between looks while a tick is being written; then it leaves the newest cell out.
 WAITS_S = (0.0, 0.001, 0.002, 0.004, 0.008)
 
@@ -275,6 +279,8 @@ class _Writer:
         """One tick of one axis. Raises OSError, and Torn where somebody else wrote into the file."""
         self._rename(renamed)
         self._follow(axis)
+        if 0 <= int(self._mapped.head[LAST]) - round(at * 1000) <= AGAIN_S * 1000:
+            return
         period = period_of(at)
         if int(self._mapped.head[OPEN]) != period or not self._cells:
             self._cells = [self._begun(segment, period) for segment in self._mapped.segments]
@@ -285,7 +291,7 @@ class _Writer:
                 in_rows = came if self._straight else came[self._slots]
                 for segment, cell in zip(self._mapped.segments, self._cells, strict=True):
                     cell.take(metric, in_rows[segment.first : segment.first + segment.rows])
-        self._write(period)
+        self._write(period, at)
 
     def _begun(self, segment: Segment, period: int) -> _Cell:
         """A cell that a restart interrupted goes on; any other begins."""
@@ -294,7 +300,7 @@ class _Writer:
             return _Cell(segment.values[cell].copy(), segment.counts.copy())
         return _Cell.empty(segment)
 
-    def _write(self, period: int) -> None:
+    def _write(self, period: int, at: float) -> None:
         mapped, hand, cell = self._mapped, self._hand, period % CELLS
         writing = int(mapped.head[SEQUENCE]) | 1
         hand.head(SEQUENCE, writing)
@@ -305,6 +311,7 @@ class _Writer:
                 hand.cell(segment, cell, newest.values, newest.counts)
                 hand.say(segment, cell, period)
             hand.head(OPEN, period)
+            hand.head(LAST, round(at * 1000))
         finally:
             hand.head(SEQUENCE, writing + 1)
 

@@ -28,8 +28,8 @@ MOST_SEGMENTS = 64
 STATS = 3
 LEAST, MEAN, MOST = range(STATS)
 #: The changing part of the head, int64: odd while a tick is being written; segments there are; the newest cell's
-#: period; generation of the table of ids.
-SEQUENCE, SEGMENTS, OPEN, TABLE = range(4)
+#: period; generation of the table of ids; the newest tick in ms.
+SEQUENCE, SEGMENTS, OPEN, TABLE, LAST = range(5)
 
 _MAGIC = b"WKHIST01"
 _FIXED = struct.Struct("<8sII")
@@ -108,7 +108,7 @@ class Segment:
 
 
 class Mapped:
-    """A file seen through a read-only map. head is int64[4]; what is written shows in it at once."""
+    """A file seen through a read-only map. head is int64[5]; what is written shows in it at once."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError where it cannot be opened, Torn where it is not whole."""
@@ -116,7 +116,7 @@ class Mapped:
             self.layout = unpacked(file.read(_HEAD_BYTES))
             self.inode = os.fstat(file.fileno()).st_ino
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.head: NDArray[np.int64] = np.ndarray(4, np.int64, memory, _CHANGING_AT)
+        self.head: NDArray[np.int64] = np.ndarray(5, np.int64, memory, _CHANGING_AT)
         self.boot = memory[_BOOT_AT : _BOOT_AT + _BOOT_BYTES]
         count = int(self.head[SEGMENTS])
         if not 0 <= count <= MOST_SEGMENTS:
@@ -163,7 +163,7 @@ class Hand:
         self.close = weakref.finalize(self, os.close, self._file)
 
     def head(self, which: int, value: int) -> None:
-        """One of SEQUENCE, SEGMENTS, OPEN, TABLE."""
+        """One of SEQUENCE, SEGMENTS, OPEN, TABLE, LAST."""
         self._put(_CHANGING_AT + 8 * which, _NUMBER.pack(value))
 
     def boot(self, boot: bytes) -> None:

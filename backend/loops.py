@@ -97,6 +97,9 @@ class Loops:
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        for watch in self._parts.watches.values():
+            if watch.history is not None:
+                watch.history.close()
 
 
 def all_loops(parts: Parts, stop: threading.Event) -> list[Loop]:

@@ -32,6 +32,8 @@ LATE_S = 3600.0
 LATE = "after their tick had closed"
 #: How often the pulse of a source is written, in seconds.
 HEARD_EVERY_S = 5.0
+#: The name under which System shows the 48 h of numbers.
+HISTORY = "history"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,29 @@ def observe(watch: Watch) -> bool:
         due = list(watch.ring.due(unix(watch.clock.now())))
     for tick in due:
         step(watch, tick, watch.cursor, telemetry=True)
+    for tick in due:
+        keep(watch, tick)
     return worked or bool(due)
+
+
+def keep(watch: Watch, tick: Tick) -> None:
+    """The numbers of a judged tick go into the history. A disk that takes none costs pages their lines, and is shown
+    as a source that fails; the watch goes on."""
+    if watch.history is None or watch.fleet is None:
+        return
+    now, error, before = watch.clock.now(), "", watch.heard.get(HISTORY)
+    try:
+        watch.history.add(fit(tick, watch.fleet), watch.fleet)
+    except OSError as raised:
+        error = str(raised)
+    if not error and before is not None and (now - before).total_seconds() < HEARD_EVERY_S:
+        return
+    with watch.store.write() as session:
+        if error:
+            system.beat_failed(session, watch.cluster, "source", HISTORY, now, error, every_s=watch.ring.interval_s)
+        else:
+            system.beat_ok(session, watch.cluster, "source", HISTORY, now, 0.0, {}, every_s=watch.ring.interval_s)
+            watch.heard[HISTORY] = now
 
 
 def take_events(watch: Watch) -> bool:

@@ -6,16 +6,20 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from backend.act.base import ClusterBackend
 from backend.act.dry_run import DryRunBackend
 from backend.act.slurm import SlurmBackend
+from backend.answers.past import past_of
+from backend.answers.telemetry import Past
 from backend.changes import Changes
 from backend.clients.promql import PrometheusReader
 from backend.clients.slurm import SlurmCli
 from backend.clock import Clock
 from backend.decide.guards import Limits
+from backend.history import History
 from backend.ingest.base import Source
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.slurm import SlurmSource
@@ -24,7 +28,7 @@ from backend.notify.base import Notifier
 from backend.notify.email import EmailNotifier
 from backend.notify.slack import SlackNotifier
 from backend.ring import Ring
-from backend.settings import Cluster, Settings
+from backend.settings import Cluster, Prometheus, Settings
 from backend.store import cluster as cluster_rows
 from backend.store import system
 from backend.store.engine import Store, migrate, open_store
@@ -52,6 +56,7 @@ class Parts:
     role: Role = "all"
     sources: Mapping[str, tuple[tuple[Source, float], ...]] = field(default_factory=dict)
     demo_person: str = ""
+    past: Mapping[str, Past] = field(default_factory=dict)
 
 
 def build(
@@ -86,13 +91,20 @@ def build(
         rules = rules_of(settings, tuple(notifiers), simulated)
         own = catalogue.with_thresholds(cluster.thresholds)
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
+        watch.history = History.open(settings.store.folder, cluster.name, mode="read" if role == "api" else "write")
         watch.load()
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
         sources[cluster.name] = (*sources_of(cluster, cli, clock, catalogue), *more)
+    past = {c.name: past_from(c.prometheus[0], catalogue) for c in settings.cluster if c.prometheus}
     return Parts(
-        settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, sources, demo_person
+        settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, sources, demo_person, past
     )
+
+
+def past_from(server: Prometheus, catalogue: Catalogue) -> Past:
+    """Numbers older than the history come from a cluster's first Prometheus."""
+    return past_of(partial(PrometheusReader, server.url, server.headers, server.timeout_s), catalogue, server.matchers)
 
 
 def watch_of(

@@ -20,6 +20,7 @@ from backend.changes import Changes
 from backend.clock import Clock
 from backend.decide.guards import Limits
 from backend.facts import Mode
+from backend.history import History
 from backend.incidents.record import Delta, Held, held_of
 from backend.inventory import Inventory
 from backend.model.events import DetectorState
@@ -78,6 +79,7 @@ class Watch:
     ring: Ring
     detectors: tuple[Detector[Any], ...]
     backend: ClusterBackend | None = None
+    history: History | None = None
     who: str = "watchkeeper"
     reached: Callable[[str], None] = unwatched
     stepped: Callable[[Tick, Delta], None] = unfollowed
@@ -151,6 +153,8 @@ class Watch:
         """The fleet of now; detector states move along when rows came or went."""
         with self.lock:
             new, renamed = self.inventory.fleet, self.inventory.take_renamed()
+        if self.history is not None:
+            self.history.rename(renamed)
         old = self.fleet
         if old is not None and new.epoch != old.epoch:
             before = rename(old, renamed)

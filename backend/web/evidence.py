@@ -6,10 +6,11 @@ from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 
 from backend.answers.incident_story import IncidentStory
+from backend.answers.telemetry import Telemetry
 from backend.clock import unix
 from backend.model.events import Event as EventRow
 from backend.model.events import Finding
-from backend.web import shown
+from backend.web import courses, shown
 from backend.web.base import Visit
 from frontend.contexts import EvidenceRow, Figure, Told, Twin
 from frontend.figures.lanes import Event, Lane, Level, Story
@@ -18,6 +19,10 @@ from frontend.words import age, bare, capital, clock, count, device, kind_words,
 #: Lanes drawn at most: loudest findings first; the rest stands in the table.
 MOST_LANES = 8
 MOST_ROWS = 60
+#: Telemetry cells in the page's table, the newest: four hours. The CSV has them all.
+MOST_CELLS = 48
+#: The lines need a few cells of five minutes to tell normal from not: so much before the first sign, where it is kept.
+LEAD_S = 1200.0
 #: What each event namespace is called.
 LANES = {
     "xid": "Kernel log",
@@ -32,40 +37,46 @@ LANES = {
 ABSENT = ("telemetry_dark", "telemetry_frozen", "telemetry/silence")
 
 
-def lanes_figure(story: IncidentStory, seen: Visit) -> Figure:
-    told = twin_rows(story)
+def lanes_figure(story: IncidentStory, seen: Visit, *, whole: bool = False) -> Figure:
+    """The figure and its table. ``whole``: with all telemetry there is, asked for wherever it is kept."""
+    found = courses.read(seen, story, *bounds(story, seen), ask=whole)
+    told = twin_rows(story, found, whole=whole)
     number = story.incident.id
     absent = Told(False, "No event and no finding is stored", ("The table of evidence is empty, too.",))
     return Figure(
         id="lanes",
         url=seen.link(f"/figures/incidents/{number}.json"),
         size="",
-        label=label(story),
-        caption=caption(story),
+        label=label(story, found),
+        caption=caption(story) + courses.caption(found, seen.now),
         twin=Twin(("Time, UTC", "Lane", "What"), told, seen.link(f"/figures/incidents/{number}.csv")),
         absent=None if told else absent,
     )
 
 
-def story_of(story: IncidentStory, now: datetime) -> Story:
+def story_of(story: IncidentStory, seen: Visit) -> Story:
     """The story as the figure takes it."""
-    start, end = bounds(story, now)
-    lanes = [*event_lanes(story), *finding_lanes(story, end)][:MOST_LANES]
+    start, end = bounds(story, seen)
+    found = courses.read(seen, story, start, end, ask=True)
+    happened, held = event_lanes(story), finding_lanes(story, end)
+    lanes = [*happened[:MOST_LANES], *courses.lanes(found, start, end), *held[: max(0, MOST_LANES - len(happened))]]
     return Story(unix(start), unix(end), cause_at(story), tuple(lanes))
 
 
-def bounds(story: IncidentStory, now: datetime) -> tuple[datetime, datetime]:
-    """From a little before the first sign to the end, or now."""
+def bounds(story: IncidentStory, seen: Visit) -> tuple[datetime, datetime]:
+    """From a little before the first sign to the end, or now; earlier where the history shows what was normal."""
     times = [story.incident.opened_at, *(e.at for e in story.events), *(f.since for f in story.findings)]
-    end = story.incident.closed_at or now
+    end = story.incident.closed_at or seen.now
     first = min(times)
     length = max((end - first).total_seconds(), 60.0)
-    return first - timedelta(seconds=length * 0.25), end + timedelta(seconds=length * 0.02)
+    span = seen.watch.history.span() if seen.watch.history is not None else None
+    kept_s = min(LEAD_S, unix(first) - span[0]) if span is not None else 0.0
+    return first - timedelta(seconds=max(length * 0.25, kept_s)), end + timedelta(seconds=length * 0.02)
 
 
-def span_words(story: IncidentStory, now: datetime) -> str:
-    start, end = bounds(story, now)
-    return f"{clock(start, now)} to {clock(end, now)} UTC"
+def span_words(story: IncidentStory, seen: Visit) -> str:
+    start, end = bounds(story, seen)
+    return f"{clock(start, seen.now)} to {clock(end, seen.now)} UTC"
 
 
 def cause_at(story: IncidentStory) -> float | None:
@@ -119,8 +130,8 @@ def detector_words(finding: Finding) -> str:
     return finding.detector.partition("/")[2].capitalize() or finding.detector
 
 
-def twin_rows(story: IncidentStory) -> tuple[tuple[str, ...], ...]:
-    """Every event and every level in order of time."""
+def twin_rows(story: IncidentStory, found: Telemetry, *, whole: bool) -> tuple[tuple[str, ...], ...]:
+    """Every event, every level and every cell of telemetry in order of time."""
     rows = [
         (e.at, LANES.get(e.namespace, e.namespace), f"{event_words(e)}: {e.text}".strip(": ")) for e in story.events
     ]
@@ -129,6 +140,8 @@ def twin_rows(story: IncidentStory) -> tuple[tuple[str, ...], ...]:
         rows.append((f.since, name, f"{device(f.entity_name)}: {bare(f.reason)}"))
         if f.cleared_at is not None:
             rows.append((f.cleared_at, name, f"{device(f.entity_name)}: clear"))
+    if rows:  # telemetry alone tells no story
+        rows += courses.rows(found) if whole else courses.rows(found)[-MOST_CELLS:]
     return tuple((moment(at), lane, text) for at, lane, text in sorted(rows, key=lambda row: row[0]))
 
 
@@ -143,9 +156,10 @@ def caption(story: IncidentStory) -> str:
     return f"The dotted line is the first cause.{follow}{' Grey means that nothing could be seen.' if gone else ''}"
 
 
-def label(story: IncidentStory) -> str:
+def label(story: IncidentStory, found: Telemetry) -> str:
     events, levels = count(len(story.events), "event"), count(len(story.findings), "finding")
-    return f"Evidence on one time axis: {events} and {levels}; the table below lists them in order."
+    drawn = f", and {count(len(found.courses), 'line')} of telemetry" if found.courses else ""
+    return f"Evidence on one time axis: {events} and {levels}{drawn}; the table below lists them in order."
 
 
 def rows(story: IncidentStory) -> tuple[EvidenceRow, ...]:

@@ -69,7 +69,7 @@ def router() -> APIRouter:
     def lanes_json(number: int, seen: Seen, theme: str = "", narrow: bool = False) -> Response:
         with seen.parts.store.read() as session:
             story = story_of(session, seen, number)
-        return as_json(seen.request, lanes(evidence.story_of(story, seen.now), look(theme), narrow))
+        return as_json(seen.request, lanes(evidence.story_of(story, seen), look(theme), narrow))
 
     add_tables(found)
     return found
@@ -101,7 +101,7 @@ def add_tables(found: APIRouter) -> None:
     def lanes_csv(number: int, seen: Seen) -> Response:
         with seen.parts.store.read() as session:
             story = story_of(session, seen, number)
-            return as_sheet(evidence.lanes_figure(story, seen).twin, f"incident-{number}")
+            return as_sheet(evidence.lanes_figure(story, seen, whole=True).twin, f"incident-{number}")
 
     @found.get("/devices.csv")
     def devices_csv(seen: Seen, state: str = "", rack: str = "") -> Response:

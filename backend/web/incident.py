@@ -94,7 +94,7 @@ def context(session: Session, seen: Visit, story: IncidentStory, told: Told | No
         note_action=seen.link(f"/incidents/{row.id}/notes"),
         notes=tuple(line for line in timeline(story, seen) if line.chip.word == "note"),
         lanes=evidence.lanes_figure(story, seen),
-        span=evidence.span_words(story, seen.now),
+        span=evidence.span_words(story, seen),
         evidence=evidence.rows(story),
         victims=victims(story),
         victim_names=tuple(row.victims),

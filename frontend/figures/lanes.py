@@ -137,7 +137,8 @@ def _marks(events: Sequence[Event], y: str, marker: dict[str, Any]) -> dict[str,
 
 def _line(series: Series, y: str, theme: Theme) -> list[dict[str, Any]]:
     base = {"type": "scatter", "mode": "lines", "x": milliseconds(series.times), "yaxis": y}
-    own = {"y": typed(series.values), "line": line(theme), "hovertemplate": "%{x|%H:%M:%S} UTC: %{y}<extra></extra>"}
+    told = "%{x|%H:%M:%S} UTC: %{y:.4~r}<extra></extra>"
+    own = {"y": typed(series.values), "line": line(theme), "hovertemplate": told}
     if series.low is None or series.high is None:
         return [base | own]
     none = {"line": {"width": 0}, "hoverinfo": "skip"}

@@ -217,6 +217,17 @@ def test_a_clock_that_was_a_month_ahead_costs_no_history(tmp_path: Path) -> None
     assert told(history, "a") == {0: (1.0, 1.0, 1.0), 600: (2.0, 2.0, 2.0)}
 
 
+def test_a_tick_that_is_judged_again_after_a_restart_counts_once(tmp_path: Path) -> None:
+    history = opened(tmp_path)
+    for n, watts in enumerate((1.0, 2.0, 3.0, 4.0)):
+        put(history, T0 + 100 * (n + 1), {"a": watts})
+    history.close()
+    history = opened(tmp_path)
+    for n, watts in enumerate((1.0, 2.0, 3.0, 4.0, 6.0)):
+        put(history, T0 + 100 * (n + 1), {"a": watts})
+    assert told(history, "a") == {0: (1.0, 2.0, 3.0), CELL_S: (4.0, 5.0, 6.0)}
+
+
 # --- whose row it is ------------------------------------------------------------------------------------------------
 
 
