@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import PlainTextResponse, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from backend import writes
@@ -45,7 +45,16 @@ class Question(BaseModel):
     nodes: Annotated[list[Name], Field(max_length=MOST_NODES)] | str | None = Field(
         None, description="Names, or one hostlist."
     )
+    hostlist: str | None = Field(None, description="The same as a hostlist in ``nodes``; give one of the two.")
     job: Name | None = None
+
+    @model_validator(mode="after")
+    def one_of_two(self) -> Self:
+        if self.hostlist is not None:
+            if self.nodes is not None:
+                raise ValueError("give nodes or hostlist, not both")
+            self.nodes, self.hostlist = self.hostlist, None
+        return self
 
 
 class Reply(BaseModel):

@@ -58,6 +58,10 @@ def test_a_scheduler_asks_with_a_hostlist_and_gets_one(site: Site, local: TestCl
     assert found["exclude"] == ["gpu-002", "gpu-003"] and found["avoid"] == ["gpu-005"]
     assert found["unknown"] == ["gpu-009"] and found["hostlist"] == "gpu-[002-003]" and found["binding"] is True
     assert set(found["reasons"]) == {"gpu-002", "gpu-003", "gpu-005", "gpu-009"} and found["as_of"]
+    again = local.post(f"{API}/exclusions/query", json={"hostlist": "gpu-[001-005,009]"}).json()
+    assert again["exclude"] == found["exclude"]
+    both = {"hostlist": "gpu-001", "nodes": ["gpu-001"]}
+    problem(local.post(f"{API}/exclusions/query", json=both), 422)
     advised = local.post(f"{API}/exclusions/query?advisory=1", json={"nodes": ["gpu-002", "gpu-005"]}).json()
     assert (advised["hostlist"], advised["binding"]) == ("gpu-[002,005]", False)
 
