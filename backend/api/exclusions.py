@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import PlainTextResponse, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator, StringConstraints
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from backend import writes

@@ -98,7 +98,9 @@ class Recorded:
                 continue
             if metric:
                 found.append((metric, label, at, value))
-        return tuple(_one(metric, label, list(group)) for (metric, label), group in groupby(found, key=lambda sample: sample[:2]))
+        return tuple(
+            _one(metric, label, list(group)) for (metric, label), group in groupby(found, key=lambda sample: sample[:2])
+        )
 
     def _whom(self, name: bytes, labels: bytes) -> tuple[str, DeviceLabel]:
         metric = self.catalogue.metrics.get(self.catalogue.alias.get(name.decode(), ""))
