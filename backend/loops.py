@@ -190,7 +190,8 @@ def deliver_loop(parts: Parts, channel: str, stop: threading.Event) -> Loop:
 
 
 class Pull:
-    """Reads one source from where it last came to until now; while it fails, it counts as dark."""
+    """Reads one source from where it last came to until now, after a restart from where the saved ring had seen all;
+    while it fails, it counts as dark."""
 
     def __init__(self, watch: Watch, source: Source, every_s: float) -> None:
         self._watch = watch
@@ -201,7 +202,8 @@ class Pull:
 
     def __call__(self) -> bool:
         end = unix(self._watch.clock.now())
-        start = self._read_to if self._read_to is not None and self._read_to < end else end - self._every_s
+        known = self._read_to if self._read_to is not None else self._watch.ring.behind_since()
+        start = known if known is not None and known < end else end - self._every_s
         answered = False
         try:
             batch = self._source.read(self._needs, max(start, end - REACH_BACK_S), end)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from sqlmodel import Session
 
@@ -20,7 +21,7 @@ from backend.incidents.record import Delta, frozen_keys, record
 from backend.model.events import Event as EventRow
 from backend.ring import fit
 from backend.store import events, incidents, system
-from backend.watch import Watch
+from backend.watch import TICKS, Watch
 from detectors.fuse import Suspicion, fuse
 from detectors.model import BoolArray, Entity, Event, Finding, Fleet, Judged, Tick
 
@@ -113,17 +114,29 @@ def event_row(watch: Watch, raw: RawEvent, source: str) -> EventRow:
 
 
 def observe(watch: Watch) -> bool:
-    """One turn of the observe loop: the events that came, then the telemetry ticks that are due."""
+    """One turn of the observe loop: the events that came, then the telemetry ticks that are due. After a commit that
+    failed, the ticks that the saved states have not seen come first."""
     if watch.stale:
         watch.load()
+    judged = take_ticks(watch) if watch.coming else []
     worked = take_events(watch)
-    with watch.lock:
-        due = list(watch.ring.due(unix(watch.clock.now())))
-    for tick in due:
-        step(watch, tick, watch.cursor, telemetry=True)
-    for tick in due:
+    while ticks := take_ticks(watch):
+        judged += ticks
+    for tick in judged:
         keep(watch, tick)
-    return worked or bool(due)
+    return worked or bool(judged)
+
+
+def take_ticks(watch: Watch) -> list[Tick]:
+    """Judge the telemetry ticks at hand; where there are none, the next one that is due. Returns them."""
+    if not watch.coming:
+        with watch.lock:
+            watch.coming.extend(islice(watch.ring.due(unix(watch.clock.now())), 1))
+    judged: list[Tick] = []
+    while watch.coming:
+        step(watch, watch.coming[0], watch.cursor, telemetry=True)
+        judged.append(watch.coming.popleft())
+    return judged
 
 
 def keep(watch: Watch, tick: Tick) -> None:
@@ -182,12 +195,10 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
     with watch.turn() as session:
         delta = conclude(session, watch, tick, fleet, judged, findings, suspicions, telemetry=telemetry)
         report(session, watch, judged, broken)
-        if not telemetry or not delta.empty or tick.at - watch.saved_at >= watch.rules.save_every_s:
+        saves = not telemetry or not delta.empty or watch.must_save(tick)
+        if saves:
             watch.save(session, utc(tick.at))
-            watch.saved_at = tick.at
-    if watch.fleet is not None:
-        watch.saved_epoch = watch.fleet.epoch if watch.saved_at == tick.at else watch.saved_epoch
-    watch.stale = False
+    watch.committed(tick, saved=saves, telemetry=telemetry)
     if not delta.empty:
         watch.reached("incident committed")
     watch.stepped(tick, delta)
@@ -227,7 +238,10 @@ def conclude(
     facts = [lifecycle.facts_of(row, linked.get(row.id or 0, ())) for row in rows]
     folds = correlate(suspicions, facts, tick.at, watch.rules.fold_s)
     lifecycle.apply(session, folds, watch.ledger, fleet, at, watch.dark)
-    elapsed_s = _elapsed_s(watch, tick) if telemetry else 0.0
+    elapsed_s = 0.0
+    if telemetry:
+        elapsed_s = _elapsed_s(watch, tick)
+        system.set_cursor(session, watch.cluster, TICKS, int(tick.at), utc(watch.last_telemetry_at or tick.at))
     live = incidents.live(session, watch.cluster)
     lifecycle.watch_clear(session, live, watch.ledger, frozen, blind_rows(judged), fleet, elapsed_s, at)
     lifecycle.shade(session, live, watch.dark)
@@ -235,8 +249,10 @@ def conclude(
 
 
 def _elapsed_s(watch: Watch, tick: Tick) -> float:
-    """Telemetry time since the last telemetry tick; a gap counts as one interval, for nobody looked in it."""
-    before, watch.last_telemetry_at = watch.last_telemetry_at, tick.at
+    """Telemetry time since the last telemetry tick; a gap counts as one interval, for nobody looked in it, and a tick
+    that is judged again after a restart counts nothing."""
+    before = watch.last_telemetry_at
+    watch.last_telemetry_at = max(tick.at, before) if before is not None else tick.at
     gap = tick.at - before if before is not None else 0.0
     return min(max(gap, 0.0), watch.ring.interval_s)
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ REBASE_S = 300.0
 
 #: What a track remembers of each slot, float64 with NaN for never.
 PER_SLOT = ("time", "value", "gap", "cadence", "source")
+#: Of these, what only counters need.
+OF_COUNTERS = frozenset({"value"})
 
 
 @dataclass(slots=True)
@@ -125,6 +128,8 @@ class Ring:
         self._sources: dict[str, int] = {}
         self._held = 0
         self._started = False
+        self._behind: set[int] = set()
+        self._wait = (-math.inf, -math.inf)
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
@@ -148,6 +153,7 @@ class Ring:
             listed.append(series)
         self._begin(by_metric, now)
         source = self._sources.setdefault(batch.source, len(self._sources))
+        self._behind.discard(source if batch.series else -1)
         self._cover(source, batch, now)
         for key, (slots, listed) in by_metric.items():
             self._take(key, slots, listed, source, now)
@@ -238,8 +244,9 @@ class Ring:
 
         A silence of more than GAP_TICKS is skipped, but for its last GAP_TICKS; ``skipped`` counts the ticks.
         """
-        if self._closed is None:
+        if self._closed is None or (self._behind and self._wait[0] <= now < self._wait[1]):
             return
+        self._behind.clear()
         last = self._closable(now)
         while self._closed < last:
             tick = self._closed + 1
@@ -320,6 +327,54 @@ class Ring:
             by_source[source] = max([newest.get(source, -math.inf), *ends])
         return by_source[np.nan_to_num(track.source, nan=-1).astype(np.int64)]
 
+    # --- restarts -----------------------------------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """What a restart needs to go on as if nothing had been: the last closed tick and what every track remembers.
+        Metrics that are scraped together share their arrays. Samples of open ticks are not in it: they are read again.
+        """
+        if self._closed is None:
+            return {}
+        distinct: list[Floats] = []
+        tracks = sorted(self._tracks.items())
+        which = np.full((len(tracks), len(PER_SLOT)), -1, np.int32)
+        for row, (_, track) in enumerate(tracks):
+            for column, name in enumerate(PER_SLOT):
+                if track.metric.kind == "counter" or name not in OF_COUNTERS:
+                    which[row, column] = _place_of(getattr(track, name), distinct)
+        return {
+            "closed": np.array([self._closed, self._started], np.int64),
+            "sources": np.array(list(self._sources), np.str_),
+            "metrics": np.array([f"{axis} {name}" for (axis, name), _ in tracks], np.str_),
+            "which": which,
+            **{f"array{place}": array for place, array in enumerate(distinct)},
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]], now: float) -> bool:
+        """Go on behind what ``saved`` gave; False, and nothing done, for a ring that has begun. ``now`` in unix s.
+
+        No tick closes until every source of samples has brought some, or for one interval and one lateness: first comes
+        what was missed (``behind_since``). A ring of the future is one of a wrong clock, and is let go.
+        """
+        if self._closed is not None or "closed" not in saved or int(saved["closed"][0]) > self._closable(now) + 1:
+            return False
+        self._closed, self._started = int(saved["closed"][0]), bool(saved["closed"][1])
+        self._sources = {str(source): place for place, source in enumerate(saved["sources"])}
+        self._wait = (now, now + self.interval_s + self.lateness_s)
+        for key, places in zip(saved["metrics"].tolist(), saved["which"].tolist(), strict=True):
+            axis, _, name = key.partition(" ")
+            metric = self._metrics.get(name)
+            if metric is not None and metric.axis == axis:
+                arrays = {n: saved[f"array{at}"].copy() for n, at in zip(PER_SLOT, places, strict=True) if at >= 0}
+                self._tracks[metric.key] = _restored(metric, arrays)
+                self._behind |= {int(source) for source in np.unique(arrays["source"]) if source >= 0}
+                self._sizes[axis] = max(self._sizes.get(axis, 0), arrays["time"].size)
+        return True
+
+    def behind_since(self) -> float | None:
+        """Up to where (unix s) a restored ring had seen all, while it waits for what came since; else None."""
+        return self._closed * self.interval_s if self._behind and self._closed is not None else None
+
     # --- fleets -----------------------------------------------------------------------------------------------------
 
     def move(self, old: Fleet, new: Fleet) -> None:
@@ -350,6 +405,28 @@ def fit(tick: Tick, fleet: Fleet) -> Tick:
         values[key][:shared] = array[:shared]
         sampled[key][:shared] = tick.sampled[key][:shared]
     return Tick(tick.at, values, sampled, tick.events)
+
+
+# --- saved tracks ---------------------------------------------------------------------------------------------------
+
+
+def _place_of(array: Floats, distinct: list[Floats]) -> int:
+    """Where an array of the very same bits stands in ``distinct``, which it joins if there is none."""
+    bits = array.view(np.uint64)
+    for place, known in enumerate(distinct):
+        if np.array_equal(known.view(np.uint64), bits):
+            return place
+    distinct.append(array)
+    return len(distinct) - 1
+
+
+def _restored(metric: Metric, arrays: Mapping[str, Floats]) -> _Track:
+    track = _Track(metric)
+    size = arrays["time"].size
+    for name in PER_SLOT:
+        array = arrays.get(name)
+        setattr(track, name, array if array is not None and array.size == size else np.full(size, np.nan))
+    return track
 
 
 # --- one window -----------------------------------------------------------------------------------------------------

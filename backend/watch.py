@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from sqlmodel import Session
 
 from backend.act.base import ClusterBackend
 from backend.changes import Changes
-from backend.clock import Clock
+from backend.clock import Clock, unix
 from backend.decide.guards import Limits
 from backend.facts import Mode
 from backend.history import History
@@ -25,6 +25,7 @@ from backend.incidents.record import Delta, Held, held_of
 from backend.inventory import Inventory
 from backend.model.events import DetectorState
 from backend.ring import Ring
+from backend.store import cluster as cluster_rows
 from backend.store import findings as finding_rows
 from backend.store import system
 from backend.store.claims import take_turn
@@ -35,9 +36,14 @@ from detectors.model import Axis, Fleet, Severity, Tick
 
 log = logging.getLogger("watchkeeper.watch")
 
-#: Name of the cursor over the event log, and of the saved-state row that holds the ids behind the slots.
+#: Names of the cursor over the event log, and of the one over telemetry ticks (unix s).
 EVENTS = "events"
+TICKS = "ticks"
+#: Names of the saved-state rows that hold the ids behind the slots, and what the ring remembers of each slot.
 SLOTS = "(slots)"
+RING = "(ring)"
+#: Telemetry ticks that are kept to be judged again when a commit fails: what comes between two saves.
+MOST_UNSAVED = 20
 
 
 def unwatched(point: str) -> None:
@@ -97,6 +103,9 @@ class Watch:
     dark: tuple[str, ...] = ()
     broken: frozenset[str] = frozenset()
     stale: bool = True
+    #: Telemetry ticks that closed and are not judged yet, and those judged since the states were last saved.
+    coming: deque[Tick] = field(default_factory=deque)
+    unsaved: deque[Tick] = field(default_factory=deque)
     # --- what the decide loop remembers: incident and revision whose automatic plan a guard refused, and when to judge
     # it again
     judge_again: dict[tuple[int, int], datetime] = field(default_factory=dict)
@@ -113,6 +122,8 @@ class Watch:
             beats = system.beats(session, self.cluster)
             self.broken = frozenset(b.name for b in beats if b.kind == "detector" and b.failing_since is not None)
             self._restore(session, self.inventory.fleet)
+        self.coming.extendleft(reversed(self.unsaved))  # what the saved states have not seen is judged again
+        self.unsaved.clear()
         self.stale = False
 
     @contextmanager
@@ -131,6 +142,9 @@ class Watch:
     def _restore(self, session: Session, fleet: Fleet) -> None:
         rows = finding_rows.states(session, self.cluster)
         before = fleet_of(self.cluster, rows[SLOTS].fleet) if SLOTS in rows else None
+        if before is not None:
+            before = rename(before, self._better_ids(session, before))
+        self.last_telemetry_at = system.cursor_at(session, self.cluster, TICKS)
         self.fleet, self.saved_epoch, self.states = fleet, -1, {}
         self.last_at = max((row.at.timestamp() for row in rows.values()), default=0.0)
         for detector in self.detectors:
@@ -139,6 +153,17 @@ class Watch:
             if row is not None and before is not None:
                 fresh = self._saved(detector, row, before, fleet) or fresh
             self.states[detector.name] = fresh
+        ring = rows.get(RING)
+        if ring is not None and before is not None and self.ring.restore(unpack(ring.arrays), unix(self.clock.now())):
+            self.ring.move(before, fleet)
+
+    def _better_ids(self, session: Session, before: Fleet) -> dict[str, str]:
+        """Devices that were known by their address when the states were saved, and by their UUID now."""
+        known = cluster_rows.devices(session, self.cluster)
+        now = {f"pci:{d.node}:{d.pci}": d.id for d in known if d.kind == "gpu" and d.pci and d.retired_at is None}
+        return {
+            old: id_ for old, id_ in now.items() if ("gpu", old) in before.slots and ("gpu", id_) not in before.slots
+        }
 
     def _saved(self, detector: Detector[Any], row: DetectorState, before: Fleet, fleet: Fleet) -> Any:
         """The saved state on the fleet of now; None where it has the layout of another release: it starts afresh."""
@@ -165,14 +190,32 @@ class Watch:
         self.fleet = new
         return new
 
+    def must_save(self, tick: Tick) -> bool:
+        """Whether states were saved too long ago: ticks since then have to be judged again after a crash."""
+        long_ago = tick.at - self.saved_at >= self.rules.save_every_s
+        return long_ago or len(self.unsaved) + 1 >= MOST_UNSAVED
+
+    def committed(self, tick: Tick, *, saved: bool, telemetry: bool) -> None:
+        """What was concluded from ``tick`` stands in the store; with ``saved`` the states do too."""
+        self.stale = False
+        if saved:
+            self.saved_at = tick.at
+            self.saved_epoch = self.fleet.epoch if self.fleet is not None else self.saved_epoch
+            self.unsaved.clear()
+        elif telemetry:
+            self.unsaved.append(tick)
+
     def save(self, session: Session, at: datetime) -> None:
-        """Detector states and the event cursor they belong to, in the caller's transaction."""
+        """Detector states, what the ring remembers, and their event cursor, in the caller's transaction."""
         assert self.fleet is not None
         if self.saved_epoch != self.fleet.epoch:
             finding_rows.save_state(session, self.cluster, SLOTS, at, self.cursor, b"", slots_of(self.fleet))
         for detector in self.detectors:
             arrays = pack(arrays_of(self.states[detector.name]))
             finding_rows.save_state(session, self.cluster, detector.name, at, self.cursor, arrays, {})
+        ring = self.ring.saved()
+        if ring:
+            finding_rows.save_state(session, self.cluster, RING, at, self.cursor, pack(ring), {})
         system.set_cursor(session, self.cluster, EVENTS, self.cursor, at)
 
 

@@ -69,6 +69,12 @@ def cursor(session: Session, cluster: str, name: str) -> int:
     return row.position if row is not None else 0
 
 
+def cursor_at(session: Session, cluster: str, name: str) -> float | None:
+    """The time (unix s) that a reader of ticks has come to; None where it never read."""
+    row = session.get(Cursor, (cluster, name))
+    return row.at.timestamp() if row is not None and row.at is not None else None
+
+
 def set_cursor(session: Session, cluster: str, name: str, position: int, at: datetime | None = None) -> None:
     """Keep ``position`` in the same transaction as what was made of everything up to it."""
     row = session.get(Cursor, (cluster, name)) or Cursor(cluster=cluster, name=name)
