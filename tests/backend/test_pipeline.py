@@ -157,7 +157,7 @@ def test_a_storm_is_judged_whole_in_ticks_of_a_bounded_size(bench: Bench) -> Non
     batch = logs_batch(read_rows(orjson.dumps(lines), "application/json", bench.now), bench.now, parse)
     assert pipeline.accept(bench.watch, batch).events == many
     bench.turn()
-    assert sizes[:2] == [500, 100]
+    assert [size for size in sizes if size] == [500, 100]
     assert judged(bench) == [row.id for row in logged(bench)]
 
 
