@@ -329,12 +329,15 @@ class Ring:
 
     # --- restarts -----------------------------------------------------------------------------------------------------
 
-    def saved(self) -> dict[str, NDArray[Any]]:
+    def saved(self, at: float | None = None) -> dict[str, NDArray[Any]]:
         """What a restart needs to go on as if nothing had been: the last closed tick and what every track remembers.
         Metrics that are scraped together share their arrays. Samples of open ticks are not in it: they are read again.
+
+        at: the tick that is being judged (unix s), where that is not the last one.
         """
         if self._closed is None:
             return {}
+        closed = self._closed if at is None else min(self._closed, round(at / self.interval_s))
         distinct: list[Floats] = []
         tracks = sorted(self._tracks.items())
         which = np.full((len(tracks), len(PER_SLOT)), -1, np.int32)
@@ -343,7 +346,7 @@ class Ring:
                 if track.metric.kind == "counter" or name not in OF_COUNTERS:
                     which[row, column] = _place_of(getattr(track, name), distinct)
         return {
-            "closed": np.array([self._closed, self._started], np.int64),
+            "closed": np.array([closed, self._started], np.int64),
             "sources": np.array(list(self._sources), np.str_),
             "metrics": np.array([f"{axis} {name}" for (axis, name), _ in tracks], np.str_),
             "which": which,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -106,6 +107,8 @@ class Watch:
     #: Telemetry ticks that closed and are not judged yet, and those judged since the states were last saved.
     coming: deque[Tick] = field(default_factory=deque)
     unsaved: deque[Tick] = field(default_factory=deque)
+    #: The last telemetry tick that the saved states have seen (unix s).
+    saved_tick: float = -math.inf
     # --- what the decide loop remembers: incident and revision whose automatic plan a guard refused, and when to judge
     # it again
     judge_again: dict[tuple[int, int], datetime] = field(default_factory=dict)
@@ -122,7 +125,8 @@ class Watch:
             beats = system.beats(session, self.cluster)
             self.broken = frozenset(b.name for b in beats if b.kind == "detector" and b.failing_since is not None)
             self._restore(session, self.inventory.fleet)
-        self.coming.extendleft(reversed(self.unsaved))  # what the saved states have not seen is judged again
+        # What the saved states have not seen is judged again; not what they have, though nobody heard of the commit.
+        self.coming = deque(tick for tick in (*self.unsaved, *self.coming) if tick.at > self.saved_tick)
         self.unsaved.clear()
         self.stale = False
 
@@ -153,9 +157,11 @@ class Watch:
             if row is not None and before is not None:
                 fresh = self._saved(detector, row, before, fleet) or fresh
             self.states[detector.name] = fresh
-        ring = rows.get(RING)
-        if ring is not None and before is not None and self.ring.restore(unpack(ring.arrays), unix(self.clock.now())):
-            self.ring.move(before, fleet)
+        if RING in rows and before is not None:
+            ring = unpack(rows[RING].arrays)
+            self.saved_tick = float(ring["closed"][0]) * self.ring.interval_s
+            if self.ring.restore(ring, unix(self.clock.now())):
+                self.ring.move(before, fleet)
 
     def _better_ids(self, session: Session, before: Fleet) -> dict[str, str]:
         """Devices that were known by their address when the states were saved, and by their UUID now."""
@@ -213,8 +219,7 @@ class Watch:
         for detector in self.detectors:
             arrays = pack(arrays_of(self.states[detector.name]))
             finding_rows.save_state(session, self.cluster, detector.name, at, self.cursor, arrays, {})
-        ring = self.ring.saved()
-        if ring:
+        if ring := self.ring.saved(self.coming[0].at if self.coming else None):
             finding_rows.save_state(session, self.cluster, RING, at, self.cursor, pack(ring), {})
         system.set_cursor(session, self.cluster, EVENTS, self.cursor, at)
 
