@@ -10,7 +10,7 @@ NO_WHEELS = no wheel of ours in $(WHEELHOUSE); run make wheelhouse where there i
 HAVE = $(if $(WHEELHOUSE),ls '$(abspath $(WHEELHOUSE))'/watchkeeper-*.whl > /dev/null 2>&1 || { echo '$(NO_WHEELS)' >&2; exit 1; },true)
 FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 
-.PHONY: install wheelhouse demo serve check test test-install bench picture clean
+.PHONY: install wheelhouse demo serve check test test-install test-replay bench picture clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -48,6 +48,10 @@ test: check
 # Slow, run by hand: wheelhouse, install with networking cut, the wheel in a clean environment elsewhere.
 test-install: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/install
+
+# Slow, run by hand: byte equality of 20 simulated clusters, 200 kills and ten of SIGKILL.
+test-replay: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/backend/replay
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
