@@ -1,11 +1,11 @@
-"""Runs every benchmark, or those named: ``python -m benchmarks [tick fleet replay verdict line start]``."""
+"""Runs every benchmark, or those named: ``python -m benchmarks [tick fleet replay verdict line start history]``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks import fleet, line, replay, start, tick, verdict
+from benchmarks import fleet, history, line, replay, start, tick, verdict
 
 ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "tick": tick.run,
@@ -14,6 +14,7 @@ ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "verdict": verdict.run,
     "line": line.run,
     "start": start.run,
+    "history": history.run,
 }
 
 

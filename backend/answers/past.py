@@ -18,6 +18,8 @@ from detectors.catalogue import Catalogue
 
 #: How far one question reaches at most, in s: a week of 15 s samples of eight GPUs is some 10 MB.
 LONGEST_S = 7 * 86_400.0
+#: What a pattern would not take as itself; inside a PromQL text its backslash is written twice.
+_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$]")
 
 
 def past_of(reader: Callable[[], PrometheusReader], catalogue: Catalogue, matchers: str = "") -> Past:
@@ -52,7 +54,7 @@ def answered(
 ) -> tuple[Series, ...]:
     """Series of these GPUs under the first label spelling that knows any. Raises PromError."""
     more = f",{matchers.strip().strip(',')}" if matchers.strip() else ""
-    wanted = "|".join(re.escape(uuid).replace("\\", "\\\\").replace('"', '\\"') for uuid in uuids)
+    wanted = "|".join(_SPECIAL.sub(r"\\\\\g<0>", uuid) for uuid in uuids).replace('"', '\\"')
     for label in UUIDS:
         answer = reader.query_range_raw(f'{{__name__=~"{"|".join(raw)}",{label}=~"{wanted}"{more}}}', start, end)
         scraped: list[Scraped] = [(one.labels, one.times, one.values) for one in answer.series]

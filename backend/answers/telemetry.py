@@ -17,8 +17,8 @@ from detectors.model import Axis, Fleet, FloatArray
 METRICS = ("temperature_c", "power_w", "sm_clock_mhz")
 #: A band needs so many peers; of more than so many, evenly spread ones stand for all (as in peer comparison).
 LEAST_PEERS, MOST_PEERS = 3, 255
-#: The band holds this share of the peers, the middle one: nine in ten.
-BAND = 0.9
+#: The band leaves out this share of the peers at either end: it holds nine in ten.
+TAIL = 0.05
 
 #: Cells of one gauge of GPUs from before the history: (ids, metric, start, end) to a Range of [k, n]. Raises PastError.
 Past = Callable[[Sequence[str], str, float, float], Range]
@@ -76,7 +76,7 @@ def telemetry(
     found = [(name, history.read_many("gpu", (*own, *peers), name, start, end)) for name in METRICS]
     older, before = earlier(past, own, found[0][1].older, ask)
     drawn = [course(name, catalogue.metrics[name].unit, whole, len(own), before.get(name)) for name, whole in found]
-    courses = tuple(one for one in drawn if not np.isnan(one.own.mean).all())
+    courses = tuple(one for one in drawn if not (np.isnan(one.own.mean) & np.isnan(one.low)).all())
     begin = span[0] if span is not None else None
     return Telemetry(len(own), len(peers), among if peers else "", begin, courses, older)
 
@@ -162,13 +162,12 @@ def together(whole: Range, own: int) -> Range:
 
 
 def band(means: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Where the middle BAND of the peers is at each time: low and high float32[k] of means float32[k, n]."""
+    """Where the peers are at each time, but for TAIL at either end: low, high float32[k] of means float32[k, n]."""
     ranked = np.sort(means, axis=1)  # NaN goes last
     heard = np.count_nonzero(~np.isnan(ranked), axis=1)
     last = np.maximum(heard - 1, 0)
-    tail = (1 - BAND) / 2
     found = []
-    for place in (np.floor(tail * last), np.ceil((1 - tail) * last)):
+    for place in (np.floor(TAIL * last), np.ceil((1 - TAIL) * last)):
         at = np.zeros(heard.size, np.float32)
         if means.shape[1]:
             at = np.take_along_axis(ranked, place.astype(np.int64)[:, None], axis=1)[:, 0]

@@ -12,9 +12,9 @@ from backend.clock import unix, utc
 from backend.history_file import CELL_S
 from backend.web.base import Visit
 from frontend.figures.lanes import Lane, Level, Series
-from frontend.words import clock, count, number
+from frontend.words import capital, clock, count
 
-NAMES = {"temperature_c": "Temperature", "power_w": "Power", "sm_clock_mhz": "SM clock"}
+NAMES = {"temperature_c": "temperature", "power_w": "power", "sm_clock_mhz": "SM clock"}
 #: Where the corners of one cell's line are, in shares of the cell: its mean all along, and in its middle a whisker from
 #: the highest sample to the lowest, so that a spike of one sample shows.
 CORNERS = (0.0, 0.5, 0.5, 0.5, 0.5, 1.0)
@@ -42,7 +42,7 @@ def lanes(found: Telemetry, start: datetime, end: datetime) -> list[Lane]:
 def title(course: Course, found: Telemetry) -> str:
     of = "" if found.gpus == 1 else f" of {count(found.gpus, 'GPU')}"
     band = f" · band: {count(found.peers, 'peer')} {found.among}" if found.peers else ""
-    return f"{NAMES[course.metric]}{of}, {course.unit}{band}"
+    return f"{capital(NAMES[course.metric])}{of}, {course.unit}{band}"
 
 
 def series(course: Course, end: float) -> Series:
@@ -66,9 +66,11 @@ def unkept(found: Telemetry, start: datetime, end: datetime, *, words: bool) -> 
 
 
 def silent(course: Course, end: datetime) -> list[Level]:
-    """From the end of the last cell in which anything was heard, where a whole cell without followed."""
+    """From the end of the last cell in which anything was heard, where a cell without followed."""
     heard = np.flatnonzero(~np.isnan(course.own.mean))
-    if not heard.size or heard[-1] == course.own.times.size - 1:
+    if not heard.size:
+        return [Level(float(course.own.times[0]), unix(end), "no data", absent=True)]
+    if heard[-1] == course.own.times.size - 1:
         return []
     since = float(course.own.times[heard[-1]]) + CELL_S
     return [Level(since, unix(end), f"no data since {clock(utc(since), end)}", absent=True)]
@@ -89,7 +91,7 @@ def caption(found: Telemetry, now: datetime) -> str:
         case "past":
             return f"{said} Before {begin} they come from Prometheus, in the figure and the CSV."
         case "absent":
-            return f"{said} They begin at {begin}: nothing older is kept, for no Prometheus is configured to be asked."
+            return f"{said} They begin at {begin}; nothing older is kept, and no Prometheus is configured to be asked."
     return f"{said} Before {begin} there are none: {found.older}"
 
 
@@ -104,10 +106,10 @@ def rows(found: Telemetry) -> list[tuple[datetime, str, str]]:
                 continue
             peers = f", peers {reading(low)} to {reading(high)}" if low == low else ""
             mine = f"{reading(mean)} {course.unit} ({reading(least)} to {reading(most)})" if mean == mean else "no data"
-            said.setdefault(float(at), []).append(f"{NAMES[course.metric].lower()} {mine}{peers}")
+            said.setdefault(float(at), []).append(f"{NAMES[course.metric]} {mine}{peers}")
     return [(utc(at), "Telemetry, 5 min", "; ".join(parts)) for at, parts in sorted(said.items())]
 
 
 def reading(value: float) -> str:
-    """At most four digits: what a sensor tells."""
-    return number(round(float(value)) if abs(value) >= 100 else round(float(value), 1))
+    """As fine as a sensor tells: a tenth below a hundred."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}".removesuffix(".0")

@@ -19,6 +19,8 @@ LANE_PX = 62
 EDGE_PX = 56
 #: Share of a lane that its title takes.
 TITLE = 0.36
+#: Share of its height that a line leaves free above it.
+HEADROOM = 0.12
 #: Characters that fit across the figure at 12 px, beside the decision at 1280 and on a phone.
 WIDE_CHARS, NARROW_CHARS = 84, 42
 
@@ -105,7 +107,15 @@ def _lane_axis(lane: Lane, bottom: float, ceiling: float, theme: Theme) -> dict[
     plain = axis(theme, domain=[bottom, ceiling], fixedrange=True)
     if lane.series is None:
         return plain | {"range": [0, 1], "showticklabels": False, "showgrid": False}
-    return plain | {"nticks": 3, "rangemode": "tozero"}
+    return plain | {"nticks": 3, "range": _reach(lane.series)}
+
+
+def _reach(series: Series) -> list[float]:
+    """From zero, or from what is below it, to a little above the highest: no line runs along the edge of its lane."""
+    edges = [edge for edge in (series.values, series.low, series.high) if edge is not None]
+    told = np.concatenate([edge[np.isfinite(edge)] for edge in edges])
+    low, high = min(0.0, float(told.min(initial=0.0))), float(told.max(initial=0.0))
+    return [low, high + (high - low or 1.0) * HEADROOM]
 
 
 def _traces(lane: Lane, story: Story, y: str, theme: Theme) -> list[dict[str, Any]]:
@@ -177,20 +187,26 @@ def _title(lane: Lane, ceiling: float, theme: Theme, narrow: bool) -> dict[str, 
 def _said(lane: Lane, story: Story, y: str, theme: Theme, narrow: bool) -> list[dict[str, Any]]:
     """Words inside a lane: on each level, and beside the first cause."""
     first = [e for e in lane.events if e.at == story.cause_at][:1]
+    lined = lane.series is not None
     return [
         *(
-            _beside(level.text, max(level.start, story.start), story, y, theme, "ink-2", narrow)
+            _beside(level.text, max(level.start, story.start), story, y, theme, "ink-2", narrow, lined)
             for level in lane.levels
+            if level.text
         ),
         *(_beside(event.text, event.at, story, y, theme, "ink", narrow) for event in first),
     ]
 
 
-def _beside(text: str, at: float, story: Story, y: str, theme: Theme, ink: str, narrow: bool) -> dict[str, Any]:
-    """Words right of a moment, or left of it where there is more room; no longer than the room."""
+def _beside(
+    text: str, at: float, story: Story, y: str, theme: Theme, ink: str, narrow: bool, inside: bool = False
+) -> dict[str, Any]:
+    """Words right of a moment, or left of it where they do not fit there and have more room; no longer than the room.
+    ``inside``: never left, where a line may run."""
     share = (at - story.start) / (story.end - story.start)
-    left = share > 0.6
-    room = int((share if left else 1 - share) * (NARROW_CHARS if narrow else WIDE_CHARS)) - 3
+    chars = NARROW_CHARS if narrow else WIDE_CHARS
+    left = share > 0.6 and len(text) > int((1 - share) * chars) - 3 and not inside
+    room = int((share if left else 1 - share) * chars) - 3
     side = {"xanchor": "right", "xshift": -12} if left else {"xanchor": "left", "xshift": 12}
     place = {"yref": f"{y} domain", "yanchor": "middle", **side}
     return words(theme, shorten(text, max(8, room)), at * 1000, 0.5, ink, **place)

@@ -19,10 +19,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backend.clock import ManualClock
 from backend.history import KEPT, History, Range, period_of
 from backend.history_file import CELL_S, CELLS
+from backend.model.system import Beat
+from backend.store import system
+from backend.store.engine import Store
 from detectors.catalogue import load
 from detectors.model import Tick
+from tests.backend.bench import Bench
 from tests.backend.history_writer import FEW, KEY, MANY, TICK_S, fleet_of, ids, value_at
 
 #: The start of a cell.
@@ -454,3 +459,37 @@ def test_a_full_disk_is_an_error_that_passes(tmp_path: Path) -> None:
     assert told(history, "a") == {0: (1.0, 1.0, 1.0)}
     put(history, T0 + 10 * CELL_S + 30, {"a": 3.0})
     assert told(history, "a") == {0: (1.0, 1.0, 1.0), 10 * CELL_S: (3.0, 3.0, 3.0)}
+
+
+# --- in the pipeline ------------------------------------------------------------------------------------------------
+
+
+def pulse(bench: Bench) -> Beat:
+    with bench.watch.store.read() as session:
+        return next(b for b in system.beats(session, "main") if (b.kind, b.name) == ("source", "history"))
+
+
+def test_every_judged_tick_is_kept_and_the_history_has_a_pulse(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = Bench(sqlite_store, clock)
+    bench.watch.history = History.open(sqlite_store.folder, "main", mode="write")
+    begin = bench.now
+    bench.ticks(4)
+    card = bench.machine("gpu-001").cards[0]
+    found = bench.watch.history.read("gpu", card.uuid, "power_w", begin, bench.now)
+    assert found.mean.tolist() == [600.0]
+    assert pulse(bench).ok_at is not None and pulse(bench).failing_since is None
+
+
+def test_a_disk_that_takes_no_history_costs_the_history_alone(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = Bench(sqlite_store, clock)
+    bench.watch.history = History.open(sqlite_store.folder, "main", mode="write")
+    in_the_way = sqlite_store.folder / "history"
+    in_the_way.write_text("not a folder")
+    node = bench.busy_node()
+    bench.ticks(4)
+    bench.ticks(6, silent=[(node, 3)])
+    assert bench.incident().entity_name == f"{node}/gpu3"
+    assert pulse(bench).failing_since is not None and "cannot be written" in pulse(bench).error
+    in_the_way.unlink()
+    bench.ticks(1)
+    assert pulse(bench).failing_since is None and bench.watch.history.span() is not None
