@@ -42,6 +42,7 @@ class IncidentStory:
     node: Node | None
     attempt: Attempt | None
     alike: Alike
+    beside: tuple[str, ...] = ()  #: nodes that its job had when it opened
 
     @property
     def end(self) -> datetime | None:
@@ -65,7 +66,15 @@ def incident_story(session: Session, name: str, incident_id: int, now: datetime)
         node=session.get(Node, (name, row.node)) if row.node else None,
         attempt=attempts[-1] if attempts else None,
         alike=_alike(session, row, now),
+        beside=_beside(session, row),
     )
+
+
+def _beside(session: Session, row: Incident) -> tuple[str, ...]:
+    if not row.job:
+        return ()
+    spans, at = cluster.allocations(session, row.cluster, [row.job]), row.opened_at
+    return tuple(sorted({one.node for one in spans if one.start <= at and (one.end is None or one.end > at)}))
 
 
 def _events(session: Session, row: Incident, levels: Iterable[Finding], now: datetime) -> list[Event]:

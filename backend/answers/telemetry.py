@@ -63,16 +63,18 @@ def telemetry(
     start: float,
     end: float,
     *,
+    beside: Sequence[str] = (),
     ask: bool = True,
 ) -> Telemetry:
     """The courses of an incident's GPU, or of all GPUs of its node, from ``start`` to ``end`` (unix s). Nothing for
-    an incident of another kind of thing. ``past`` is asked (``ask``) for what lies before the history, without peers.
+    an incident of another kind of thing. ``past`` is asked (``ask``) for what lies before the history, without peers;
+    ``beside``: nodes that its job had when it opened.
     """
     own = own_gpus(fleet, incident)
     span = history.span() if history is not None else None
     if history is None or not own:
         return Telemetry()
-    peers, among = peers_of(fleet, incident, own)
+    peers, among = peers_of(fleet, incident, own, beside)
     found = [(name, history.read_many("gpu", (*own, *peers), name, start, end)) for name in METRICS]
     older, before = earlier(past, own, found[0][1].older, ask)
     drawn = [course(name, catalogue.metrics[name].unit, whole, len(own), before.get(name)) for name, whole in found]
@@ -107,15 +109,20 @@ def own_gpus(fleet: Fleet, incident: Incident) -> tuple[str, ...]:
     return tuple(axis.ids[i] for i in np.flatnonzero(axis.live & (axis.node_of == slot)))
 
 
-def peers_of(fleet: Fleet, incident: Incident, own: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Ids of the GPUs it is compared with, and where they are: its job's as that runs now, else its node's others."""
+def peers_of(
+    fleet: Fleet, incident: Incident, own: Sequence[str], beside: Sequence[str] = ()
+) -> tuple[tuple[str, ...], str]:
+    """Ids of the GPUs it is compared with, and where they are: its job's on the nodes that it had when the incident
+    opened; where nobody knows them, as it runs now; else its node's others."""
     axis, slots = fleet.axes.get("gpu"), [fleet.slots.get(("gpu", id_)) for id_ in own]
     known = np.array([slot for slot in slots if slot is not None], np.int64)
     if axis is None or not known.size:
         return (), ""
     job = fleet.jobs.index(incident.job) if incident.job in fleet.jobs else -1
     alike = axis.live & (axis.model_of == axis.model_of[known[0]])
+    then = np.isin(axis.node_of, [fleet.slots.get(("node", name), -2) for name in beside])
     for mask, among in (
+        (alike & then, f"of job {incident.job}"),
         (alike & (axis.job_of == job) & (job >= 0), f"of job {incident.job}"),
         (alike & (axis.node_of == axis.node_of[known[0]]), f"on {incident.node}"),
     ):

@@ -27,7 +27,7 @@ def read(seen: Visit, story: IncidentStory, start: datetime, end: datetime, *, a
         fleet = watch.inventory.fleet
     past = seen.parts.past.get(watch.cluster)
     span = (unix(start), unix(end))
-    return telemetry(watch.history, past, fleet, watch.catalogue, story.incident, *span, ask=ask)
+    return telemetry(watch.history, past, fleet, watch.catalogue, story.incident, *span, beside=story.beside, ask=ask)
 
 
 def lanes(found: Telemetry, start: datetime, end: datetime) -> list[Lane]:

@@ -74,6 +74,12 @@ def test_a_gpu_without_a_job_has_its_node_for_peers() -> None:
     assert peers_of(fleet, incident("gpu", "n2-1", "n2", ""), ("n2-1",)) == (("n2-0", "n2-2", "n2-3"), "on n2")
 
 
+def test_peers_are_those_of_when_it_opened_even_if_the_job_has_ended() -> None:
+    row = incident("gpu", "n0-0", "n0", "ended")
+    ids, among = peers_of(fleet_of(4), row, ("n0-0",), ("n0", "n2", "gone"))
+    assert ids == ("n0-1", "n0-2", "n0-3", "n2-0", "n2-1", "n2-2", "n2-3") and among == "of job ended"
+
+
 def test_two_peers_make_no_band() -> None:
     assert peers_of(fleet_of(2, gpus=3), incident("gpu", "n1-1", "n1", ""), ("n1-1",)) == ((), "")
 
