@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.simulate.recording.plant import Node
-from backend.simulate.recording.scene import Scene
+from backend.simulate.recording.scene import Scene, Sight
 from backend.simulate.recording.work import Attempt
 
 #: How long ranks wait in a collective before their own watchdog ends them.
@@ -11,6 +11,11 @@ WATCHDOG_S = (600.0, 1800.0)
 NOTICE_S = (240.0, 900.0)
 REPAIR_S = (1500.0, 4200.0)
 BOOT_S = 170.0
+
+
+def stopped(attempt: Attempt, at: float) -> list[Sight]:
+    """That a job stands still shows on all of its nodes."""
+    return [Sight(how, at, row) for row in attempt.nodes for how in ("gpu", "node")]
 
 
 def stall(scene: Scene, attempt: Attempt, at: float, silent: int = -1) -> float:
@@ -112,6 +117,6 @@ def boot_lines(scene: Scene, node: Node) -> list[str]:
 def broken(scene: Scene, attempt: Attempt, node: Node, ended: float, why: str) -> float:
     """The usual end of a hardware fault: the run goes on without the node, which is mended; when it is back."""
     noticed = ended + scene.dice.uniform(*NOTICE_S)
-    scene.table.hold(node.row, noticed + 60.0)
+    back = mend(scene, node, noticed, why)
     again(scene, attempt, node)
-    return mend(scene, node, noticed, why)
+    return back

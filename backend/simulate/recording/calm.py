@@ -33,7 +33,7 @@ def replayed(scene: Scene, at: float) -> None:
     card, old = scene.dice.choice(node.cards), at - scene.dice.uniform(1.0, 4.0) * 86_400.0
     for i, line in enumerate((codes.xid(card, 79, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
                               codes.asks(card, codes.REBOOT))):  # fmt: skip
-        scene.say(old + i, node.name, "kernel", line, at + 0.01 * i)
+        scene.say(old + i, node.name, "kernel", codes.dressed(node, old, line), at + 0.01 * i)
 
 
 def debugging(scene: Scene, at: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from backend.simulate.recording import codes
-from backend.simulate.recording.aftermath import again, broken, crash, stall
+from backend.simulate.recording.aftermath import again, broken, crash, stall, stopped
 from backend.simulate.recording.plant import Card, Node
 from backend.simulate.recording.scene import Fault, Scene, Sight
 from backend.simulate.recording.work import Attempt
@@ -44,7 +44,7 @@ def bus_loss(scene: Scene, at: float, how: str) -> Fault:
     made = _struck(scene, "gpu_bus_loss", how, attempt, card, at, ended, why="no answer from")
     scene.act("gone", (card.row,), at, made.end)
     made.first_xid = told[1].after if how == "code" else None
-    made.sights = [*told, Sight("gpu", at, card.node)]
+    made.sights = [*told, *stopped(attempt, at)]
     return made
 
 
@@ -76,7 +76,12 @@ def memory(scene: Scene, at: float, how: str) -> Fault:
     scene.act("rows_bad", (card.row,), at, until)
     scene.act("remap_failed" if how == "64" else "remap_pending", (card.row,), at, until)
     made.first_xid = told[0].after if told else None
-    made.sights = [*told, *([] if told else [Sight("gpu", at, card.node)]), Sight("at", at + 0.7)]
+    made.sights = [
+        *told,
+        *([] if told else [Sight("gpu", at, card.node)]),
+        Sight("at", at + 0.7),
+        *stopped(attempt, at + 0.3),
+    ]
     return made
 
 

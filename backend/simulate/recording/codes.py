@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 
-from backend.simulate.recording.plant import Card
+from backend.simulate.recording.plant import Card, Node
 
 NONE = "0x00000000 0x00000000 0x00000000 0x00000000"
+
+
+def dressed(node: Node, at: float, line: str) -> str:
+    """A kernel line as this node's log agent hands it on: bare, as syslog wrote it, or with seconds since its boot."""
+    form = (node.row * 7 + len(node.cards[0].uuid) + int(node.cards[0].serial) % 3) % 3
+    if form == 1:
+        return f"{datetime.fromtimestamp(at, UTC).strftime('%b %e %H:%M:%S')} {node.name} kernel: {line}"
+    return f"[{at % 1e7:.6f}] {line}" if form == 2 else line
 
 
 def xid(card: Card, code: int, text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from backend.simulate.recording import codes
-from backend.simulate.recording.aftermath import BOOT_S, again, boot_lines, broken, crash, die, node_lost
+from backend.simulate.recording.aftermath import BOOT_S, again, boot_lines, broken, crash, die, node_lost, stopped
 from backend.simulate.recording.scene import Fault, Scene, Sight
 
 
@@ -22,7 +22,7 @@ def unreachable(scene: Scene, at: float, how: str) -> Fault:
     scene.boots.append((node.row, back))
     scene.kernel(back, node, boot_lines(scene, node), 0.4)
     made = scene.fault("node_unreachable", how, node.name, at, back + BOOT_S, True, attempt)
-    made.sights = [Sight("gpu", at, node.row), Sight("node", at, node.row)]
+    made.sights = stopped(attempt, at)
     return made
 
 
@@ -43,7 +43,7 @@ def reboot(scene: Scene, at: float, how: str) -> Fault:
     scene.table.hold(node.row, back + 120.0)
     again(scene, attempt)
     made = scene.fault("node_reboot", how, node.name, at - 0.4, back + 300.0, False, attempt, True)
-    made.sights = [*told, *booted[:1], Sight("gpu", at, node.row), Sight("node", at, node.row)]
+    made.sights = [*told, *booted[:1], *stopped(attempt, at)]
     return made
 
 
@@ -68,7 +68,7 @@ def out_of_memory(scene: Scene, at: float, how: str) -> Fault:
     made = scene.fault("host_oom", how, node.name, at, kill + 600.0, False, attempt)
     made.sights = [
         *told[:1],
-        Sight("node", at + 0.2 * ramp if how == "gradual" else kill, node.row),
+        Sight("node", at + 0.1 * ramp if how == "gradual" else at + 1.0, node.row),
         Sight("at", kill + 0.4),
     ]
     return made
@@ -94,7 +94,7 @@ def disk(scene: Scene, at: float, how: str) -> Fault:
     made = scene.fault("disk_full", how, entity, at, until, how != "shared", attempt, how != "shared")
     if how == "shared":
         made.nodes = tuple(one.name for one in scene.site.nodes)
-    made.sights = [Sight("node", at + 0.15 * ramp, node.row)]
+    made.sights = [Sight("node", at + 0.15 * ramp, node.row), Sight("at", full + 2.4)]
     return made
 
 

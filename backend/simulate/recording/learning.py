@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from backend.simulate.recording.aftermath import again, crash, stall
+from backend.simulate.recording.aftermath import again, crash, stall, stopped
 from backend.simulate.recording.codes import cuda_error
 from backend.simulate.recording.scene import Dip, Fault, Scene, Sight
 
@@ -29,7 +29,7 @@ def hang(scene: Scene, at: float, how: str) -> Fault:
     again(scene, attempt)
     entity = f"job:{attempt.job}" if how == "job" else f"run:{attempt.run.name}/rank:{rank}"
     made = scene.fault("job_hang", how, entity, at, ended + 120.0, False, attempt, how == "rank")
-    made.sights = [Sight("gpu", at, row) for row in attempt.nodes]
+    made.sights = stopped(attempt, at)
     return made
 
 
@@ -43,7 +43,7 @@ def slow(scene: Scene, at: float, how: str) -> Fault:
     made = scene.fault("job_slow", how, f"job:{attempt.job}", at, until, False, attempt)
     made.sights = [
         Sight("step", at + 0.1 * ramp, run=attempt.run.name),
-        Sight("busy", at + 0.1 * ramp, attempt.nodes[0]),
+        *(Sight("coupled", at + 0.1 * ramp, row) for row in attempt.nodes),
     ]
     return made
 
@@ -110,7 +110,7 @@ def loss(scene: Scene, at: float, kind: str, what: str, lasts_s: float) -> Fault
         scene.table.resubmit(attempt)
     made = scene.fault(kind, what, entity, at, until + 60.0, what == "replica", attempt)
     wait = 0.08 * (until - at) if what in ("climb", "waves", "logits", "router", "policy", "stale") else 0.0
-    made.sights = [Sight("step", at + wait, run=attempt.run.name)]
+    made.sights = [Sight("row", at + wait, run=attempt.run.name)]
     return made
 
 

@@ -30,7 +30,7 @@ class Lessons:
     start: float
     end: float
     cards_a_node: int
-    row_times: list[float] = field(default_factory=list)
+    row_times: list[tuple[float, float]] = field(default_factory=list)
     save_times: list[tuple[float, float]] = field(default_factory=list)
     checkpoints: list[Row] = field(default_factory=list)
     logged: dict[str, list[tuple[float, int, str]]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Lessons:
 
     def _row(self, attempt: Attempt, at: float, length: float, dice: random.Random) -> Iterator[Row]:
         loss, norm, more = self._learnt(at, dice)
-        self.row_times.append(round(at, 3))
+        self.row_times.append((round(at, 3), length))
         row: dict[str, object] = {
             "ts": round(at, 3), "run": self.run.name, "job": attempt.job, "step": self._step, "loss": told(loss, 5),
             "grad_norm": told(norm, 5), "step_time_s": round(length, 4), "tokens": self._step * self.run.batch_tokens,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from backend.simulate.physics import BOOST_MHZ, HBM_ABOVE_DIE_C, MEMORY_MHZ, SLOWDOWN_C, Floats, silicon
 from backend.simulate.recording.doings import Doing
 from backend.simulate.recording.effects import Field
+from backend.simulate.recording.noise import Noise
 from backend.simulate.recording.plant import Plant
 from backend.simulate.recording.work import Phase, Run
 
@@ -66,9 +67,8 @@ class Cards:
 
     def settle(self, doing: Doing, now: Floats, field: Field) -> None:
         """Begin as a cluster that has been at work for a while."""
-        noise = np.random.default_rng((self._site.seed, 23))
         for _ in range(6):
-            self.step(doing, now, field, noise)
+            self.step(doing, now, field, Noise.of(self._site.seed, 1 << 40))
 
     def reboot(self, rows: NDArray[np.intp]) -> None:
         for name in COUNTED:
@@ -79,19 +79,17 @@ class Cards:
         """An exporter that starts anew has seen no Xid yet."""
         self._shown_xid[rows] = 0.0
 
-    def step(self, doing: Doing, now: Floats, field: Field, noise: np.random.Generator) -> dict[str, Floats]:
+    def step(self, doing: Doing, now: Floats, field: Field, noise: Noise) -> dict[str, Floats]:
         """One scrape interval on. ``now`` float64[cards]; readings by name, float64[cards]."""
         of_card = self._site.node_of_card
         phase, run = doing.phase[of_card], doing.run[of_card]
-        read = {
-            name: field.read(name, now) for name in ("vigour", "brake", "cooling", "inlet_c", "gone", "lanes", "links")
-        }
+        read = {name: field.read(name, now) for name in ("brake", "cooling", "inlet_c", "gone", "lanes", "links")}
         off = (field.read("off", now[:: self._site.cards_a_node])[of_card] > 0) | (read["gone"] > 0)
-        self._wander(noise)
-        load = np.where(off, 0.0, self._asked(phase, run, now, read["vigour"], off, field))
-        self._warm(load, now, read, noise)
+        self._wander(noise.cards)
+        load = np.where(off, 0.0, self._asked(phase, run, now, off, field))
+        self._warm(load, now, read, noise.cards)
         self._count(load, phase, run, now, read, field, noise)
-        return self._readings(load, phase, run, now, read, field, noise)
+        return self._readings(load, phase, run, now, read, field, noise.cards)
 
     def _wander(self, noise: np.random.Generator) -> None:
         """Batches differ: a run's load wanders with all of its cards, a card's own a little for itself."""
@@ -100,17 +98,21 @@ class Cards:
         self._mood = self._mood * keep + noise.normal(0.0, RUN_WANDERS * new, len(self._mood))
         self._habit = self._habit * keep + noise.normal(0.0, CARD_WANDERS * new, len(self._habit))
 
-    def _asked(self, phase: NDArray[np.int8], run: NDArray[np.intp], now: Floats, vigour: Floats,
+    def _asked(self, phase: NDArray[np.int8], run: NDArray[np.intp], now: Floats,
                off: NDArray[np.bool_], field: Field) -> Floats:  # fmt: skip
-        """Work asked, 0..1. A job steps as its slowest card does, so that the others wait for part of each step."""
-        moments = np.full(len(self._runs), float(now.max(initial=0.0)))
+        """Work asked, 0..1. A job steps as its slowest card does, so that the others wait for part of each step.
+
+        What binds cards of several nodes is taken at the earliest of their times: no node shows what comes later.
+        """
+        vigour = field.read("vigour", np.full(len(now), float(now.min())))
+        moments = np.full(len(self._runs), float(now.min()))
         feed, mix = field.read("feed", moments), field.read("mix", moments)
         own = self._matter.clock_mhz / BOOST_MHZ * vigour
         load = np.zeros(len(now))
         for kind, share in ASKED.items():
             load[phase == kind] = share
         steps = phase == Phase.STEPS
-        self.speed = np.ones(len(self._runs))
+        self.speed = self.speed.copy()
         for row in range(len(self._runs)):
             held = (run == row) & steps & ~off
             if held.any():
@@ -132,14 +134,16 @@ class Cards:
             matter.step(asked, read["cooling"], self._dt / steps, noise)
 
     def _count(self, load: Floats, phase: NDArray[np.int8], run: NDArray[np.intp], now: Floats, read: dict[str, Floats],
-               field: Field, noise: np.random.Generator) -> None:  # fmt: skip
+               field: Field, noise: Noise) -> None:  # fmt: skip
         dt, counts = self._dt, self._counts
         work = np.where(phase == Phase.STEPS, self.speed[run], np.where(phase == Phase.EVAL, 0.35, 0.0))
         counts["energy"] += np.floor(self._matter.power_w * dt * 1000.0)
-        counts["links"] += np.floor(LINK_BYTES_A_S * work * read["links"] * dt * noise.normal(1.0, 0.01, len(load)))
-        counts["replays"] += noise.poisson((2e-6 + self._flaky + field.read("replays_a_s", now)) * dt)
-        counts["sbe"] += noise.poisson((1e-6 + field.read("sbe_a_s", now)) * dt)
-        counts["crc"] += noise.poisson((1e-7 + field.read("crc_a_s", now)) * dt)
+        counts["links"] += np.floor(
+            LINK_BYTES_A_S * work * read["links"] * dt * noise.cards.normal(1.0, 0.01, len(load))
+        )
+        counts["replays"] += noise.rare.poisson((2e-6 + self._flaky + field.read("replays_a_s", now)) * dt)
+        counts["sbe"] += noise.rare.poisson((1e-6 + field.read("sbe_a_s", now)) * dt)
+        counts["crc"] += noise.rare.poisson((1e-7 + field.read("crc_a_s", now)) * dt)
         counts["power_ns"] += np.where(self._matter.power_w > 640.0, 0.02 * dt * 1e9, 0.0).round()
         counts["thermal_ns"] += np.where(self._matter.temperature_c > SLOWDOWN_C, 0.7 * dt * 1e9, 0.0).round()
 

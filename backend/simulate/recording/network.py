@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from backend.simulate.recording.aftermath import broken, stall
+from backend.simulate.recording.aftermath import broken, stall, stopped
 from backend.simulate.recording.plant import Port
 from backend.simulate.recording.scene import Fault, Scene, Sight
 
@@ -23,7 +23,7 @@ def port_down(scene: Scene, at: float, how: str) -> Fault:
     made = scene.fault("ib_link_down", how, f"{node.name}/nic:{port.name}", at, back, True, attempt)
     scene.act("down", (port.row,), at, back)
     scene.act("downs", (port.row,), at, back)
-    made.sights = [*told, Sight("node", at, node.row)]
+    made.sights = [*told, Sight("node", at, node.row), *stopped(attempt, at)]
     return made
 
 
@@ -58,6 +58,7 @@ def port_fades(scene: Scene, at: float, how: str) -> Fault:
     scene.act("congestion", (port.row,), at, until, 1.0, ramp)
     scene.act("feed", (attempt.run.row,), at, until, 0.78, ramp)
     made.sights = [Sight("node", at + 0.1 * ramp, node.row)]
+    made.sights += [Sight("coupled", at + 0.2 * ramp, row) for row in attempt.nodes]
     return made
 
 
@@ -90,6 +91,7 @@ def fabric(scene: Scene, at: float, how: str) -> Fault:
             one.planned_end = max(one.planned_end, until + 300.0)
             scene.act("feed", (one.run.row,), at, until, 0.5)
     made.sights = [*told[:1], *(Sight("node", at, other.row) for other in hit)]
+    made.sights += [Sight("coupled", at, row) for one in attempts for row in one.nodes]
     return made
 
 

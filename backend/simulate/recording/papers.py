@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from backend.simulate.recording.codes import dressed
 from backend.simulate.recording.lessons import SHIPPED, Lessons
 from backend.simulate.recording.scene import Fault, Scene, Sight
 from backend.simulate.recording.scrapes import Scrapes
@@ -48,7 +49,9 @@ def write_logs(out: Path, stage: Scene, lessons: Sequence[Lessons]) -> None:
             shipped += [_job_row(stage, job, _nodes_at(hosts[job], line[0]), *line) for line in lines[::SHIPPED]]
     _write_job_logs(out / "jobs" / "logs", stage, said)
     gap = [(e.start, e.end) for e in stage.effects if e.channel == "shipper_away"]
-    spoken = sorted(stage.lines, key=lambda one: (one[4] or one[0], one[0], one[1], one[3]))
+    off = _off(stage)
+    heard_of = [one for one in stage.lines if not any(a < (one[4] or one[0]) < b for a, b in off.get(one[1], ()))]
+    spoken = sorted(heard_of, key=lambda one: (one[4] or one[0], one[0], one[1], one[3]))
     events = [(heard or ts, _row(ts, host, source, line, heard), source) for ts, host, source, line, heard in spoken]
     streams = [((at, FILES.get(source, source), row) for at, row, source in events),
                ((float(str(row["ts"])), "job", row) for row in sorted(shipped, key=_told_at)),
@@ -64,6 +67,16 @@ def write_logs(out: Path, stage: Scene, lessons: Sequence[Lessons]) -> None:
 def _row(ts: float, host: str, source: str, line: str, heard: float | None) -> dict[str, object]:
     row: dict[str, object] = {"ts": ts, "host": host, "source": source, "line": line}
     return {**row, "recv_ts": round(heard, 3)} if heard is not None else row
+
+
+def _off(stage: Scene) -> Mapping[str, list[tuple[float, float]]]:
+    """When each host was off, until it booted; an exporter comes back somewhat later than the first line does."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for effect in stage.effects:
+        for row in effect.rows if effect.channel == "off" else ():
+            booted = [at for node, at in stage.boots if node == row and effect.start < at <= effect.end]
+            found[stage.site.nodes[row].name].append((effect.start, min([*booted, effect.end])))
+    return found
 
 
 def _nodes_at(attempts: Sequence[Attempt], at: float) -> tuple[int, ...]:
@@ -94,7 +107,7 @@ def _write_job_logs(folder: Path, stage: Scene, said: Mapping[str, Iterable[tupl
 def _chatter(stage: Scene) -> Iterator[Row]:
     """Lines that mean nothing, as nearly all do; a host that is off says nothing."""
     dice = random.Random(f"chatter/{stage.site.seed}")
-    silent = [(e.rows, e.start, e.end) for e in stage.effects if e.channel == "off"]
+    off = _off(stage)
     at = stage.start
     while True:
         at += dice.expovariate(len(stage.site.nodes) / CHATTER_EVERY_S)
@@ -108,8 +121,8 @@ def _chatter(stage: Scene) -> Iterator[Row]:
             f"docker0: port {dice.randrange(1, 9)}(veth{dice.getrandbits(20):05x}) entered forwarding state",
             f"nvidia-peermem: registered {dice.randrange(1, 9)} regions",
         ))  # fmt: skip
-        if not any(node.row in rows and begin <= at < end for rows, begin, end in silent):
-            yield {"ts": round(at, 3), "host": node.name, "source": "kernel", "line": line}
+        if not any(begin <= at < end for begin, end in off[node.name]):
+            yield {"ts": round(at, 3), "host": node.name, "source": "kernel", "line": dressed(node, at, line)}
 
 
 # --- the truth -----------------------------------------------------------------------------------------------------
@@ -132,11 +145,20 @@ def write_truth(
 
 def _truth_row(number: int, fault: Fault, first: float) -> Row:
     return {
-        "id": f"F{number:03d}", "entity": fault.entity, "kind": fault.kind, "variant": fault.variant,
+        "id": f"F{number:03d}",
+        "entity": fault.entity,
+        "kind": fault.kind,
+        "variant": fault.variant,
         "start": fault.start,
-        "end": max(fault.end, first), "first_visible": first, "exclude": fault.exclude, "exclude_ok": fault.exclude_ok,
-        "first_xid": fault.first_xid, "job": fault.job, "run": fault.run, "nodes": list(fault.nodes),
-    }  # fmt: skip
+        "end": round(max(fault.end, first), 3),
+        "first_visible": round(first, 3),
+        "exclude": fault.exclude,
+        "exclude_ok": fault.exclude_ok,
+        "first_xid": fault.first_xid,
+        "job": fault.job,
+        "run": fault.run,
+        "nodes": list(fault.nodes),
+    }
 
 
 def _seen(
@@ -147,13 +169,18 @@ def _seen(
         return sight.after
     if sight.how == "line":
         return sight.after if _unhidden(stage, ("shipper_away",), 0, sight.after) == sight.after else None
+    if sight.how == "row":
+        return next((at for at, _ in lessons[sight.run].row_times if at >= sight.after), None)
     if sight.how == "step":
-        return next((at for at in lessons[sight.run].row_times if at > sight.after), None)
+        begins = times.tick_after(sight.after)
+        return next((at for at, length in lessons[sight.run].row_times if at - length >= begins), None)
     if sight.how == "saved":
         return next((at for at, length in lessons[sight.run].save_times if at - length >= sight.after), None)
-    exporter, node = ("node", 0) if sight.how == "site" else (sight.how.replace("busy", "gpu"), sight.node)
+    exporter, node = ("node", 0) if sight.how == "site" else ("node" if sight.how == "node" else "gpu", sight.node)
     hides = ("unseen", "frozen", "gpu_dark", "off") if exporter == "gpu" else ("unseen", "node_dark", "off")
-    after = _stepping(stage, planned, node, sight.after) if sight.how == "busy" else sight.after
+    after = times.tick_after(sight.after) if sight.how == "coupled" else sight.after
+    if sight.how in ("busy", "coupled"):
+        after = _stepping(stage, planned, node, after)
     return times.first(exporter, node, _unhidden(stage, hides, node, after, sight.after))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from backend.simulate.recording.effects import Field
 from backend.simulate.recording.exporters import gpu_metrics
 from backend.simulate.recording.lessons import Lessons
 from backend.simulate.recording.matter import BLANK, Cards
+from backend.simulate.recording.noise import Noise
 from backend.simulate.recording.openmetrics import Spans, Telemetry
 from backend.simulate.recording.papers import write_logs, write_training, write_truth
 from backend.simulate.recording.scenario import scene
@@ -94,10 +96,10 @@ def _check(out: Path, wish: Wish) -> None:
 
 
 def _lessons(stage: Scene, run: int, speeds: Floats, times: Scrapes) -> Lessons:
-    last = len(speeds) - 1
+    begins = times.ticks
 
     def speed_at(at: float) -> float:
-        return float(speeds[min(max(int((at - stage.start) / times.interval_s), 0), last), run])
+        return float(speeds[max(bisect_right(begins, at) - 1, 0), run])
 
     who = stage.table.runs[run]
     dips = [dip for dip in stage.dips if dip.run == who.name]
@@ -116,7 +118,7 @@ def _observe(stage: Scene, planned: list[Segments], times: Scrapes, columns: Col
     speeds = np.ones((ticks, len(stage.table.runs)))
     for tick in range(ticks):
         at_gpu, at_node = times.gpu[tick], times.node[tick]
-        noise = np.random.default_rng((site.seed, 41, tick))
+        noise = Noise.of(site.seed, tick)
         by_gpu, by_node = doings.at(at_gpu, at_node)
         if tick == 0:
             cards.settle(by_gpu, at_gpu[site.node_of_card], field)
@@ -127,7 +129,7 @@ def _observe(stage: Scene, planned: list[Segments], times: Scrapes, columns: Col
         cards.forget_codes(np.flatnonzero(watch.restarted(at_gpu)[site.node_of_card]))
         seen = cards.step(by_gpu, at_gpu[site.node_of_card], field, noise)
         speeds[tick] = cards.speed
-        around = hosts.step(by_node, cards.speed, at_node, field, noise)
+        around = hosts.step(by_node, speeds[max(tick - 1, 0)], at_node, field, noise)
         columns.add(watch.shown(tick, seen, around))
         if tick % 20 == 0:
             tell("world", tick / ticks)

@@ -71,7 +71,9 @@ def scene(site: Plant, scenario: str, start: float, end: float) -> Scene:
     nvidia = sum(node.vendor == "nvidia" for node in site.nodes)
     table = timetable(site, runs(site.seed, nvidia, len(site.nodes) - nvidia), start, end)
     made = Scene(site, table, start, end, random.Random(f"scene/{site.seed}/{scenario}"))
-    for at, what in sorted([*_troubled(made, trouble, scenario), *_calm(made)], key=lambda pair: pair[0]):
+    plan = sorted([*_troubled(made, trouble, scenario), *_calm(made)], key=lambda one: one[0])
+    for at, name, what in plan:
+        made.dice = random.Random(f"event/{site.seed}/{name}")
         _let(made, at, what)
     table.advance(end)
     return made
@@ -91,7 +93,9 @@ def _let(made: Scene, at: float, what: Callable[[Scene, float], object]) -> None
         return
 
 
-def _troubled(made: Scene, trouble: Mapping[tuple[str, str], Builder], scenario: str) -> list[tuple[float, Builder]]:
+def _troubled(
+    made: Scene, trouble: Mapping[tuple[str, str], Builder], scenario: str
+) -> list[tuple[float, str, Builder]]:
     """Times for as many faults as can be told apart: every kind once before any kind twice."""
     if not trouble:
         return []
@@ -111,15 +115,18 @@ def _troubled(made: Scene, trouble: Mapping[tuple[str, str], Builder], scenario:
     most = max(1, int(room / apart) + 1)
     order = order[:most]
     gap = room / len(order)
-    return [(first + gap * (place + 0.6 * dice.random()), trouble[key]) for place, key in enumerate(order)]
+    return [
+        (first + gap * (place + 0.6 * dice.random()), f"{scenario}/{place}", trouble[key])
+        for place, key in enumerate(order)
+    ]
 
 
-def _calm(made: Scene) -> list[tuple[float, Callable[[Scene, float], None]]]:
+def _calm(made: Scene) -> list[tuple[float, str, Callable[[Scene, float], None]]]:
     dice = random.Random(f"calm/{made.site.seed}")
     length = made.end - made.start
     scale = length / DAY_S * max(0.5, len(made.site.nodes) / SITE_NODES)
-    found: list[tuple[float, Callable[[Scene, float], None]]] = []
+    found: list[tuple[float, str, Callable[[Scene, float], None]]] = []
     for what, often in CALM:
         times = int(often * scale) + (dice.random() < often * scale % 1.0)
-        found += [(made.start + dice.uniform(0.05, 0.9) * length, what) for _ in range(times)]
+        found += [(made.start + dice.uniform(0.05, 0.9) * length, f"{what.__name__}/{i}", what) for i in range(times)]
     return found

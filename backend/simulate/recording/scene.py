@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from backend.simulate.recording.codes import dressed
 from backend.simulate.recording.effects import Effect
 from backend.simulate.recording.plant import Card, Node, Plant, Port
 from backend.simulate.recording.timetable import Timetable
@@ -17,10 +18,12 @@ CONTROLLER = "slurm-ctl1"
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One thing that shows a fault. ``how``: line (a log line stands exactly there), at (so does a row, or a job's own
-    line), gpu or node (the next scrape of
-    that exporter of ``node``), busy (the same of the GPU exporter while its job steps), step (the next training row of
-    ``run``), saved (the next finished save of ``run``)."""
+    """One thing that shows a fault, by ``how``.
+
+    line: a log line stands exactly there; at: a row or a job's own line does. gpu, node, site: the next scrape of that
+    exporter of ``node``; busy: the same while its job steps; coupled: the same in the next whole tick. row: the next
+    training row of ``run``; step: the row of the first step that began in a whole tick; saved: its next finished save.
+    """
 
     how: str
     after: float
@@ -129,7 +132,7 @@ class Scene:
         return Sight("line", round(at, 3))
 
     def kernel(self, at: float, node: Node, lines: Iterable[str], gap_s: float = 0.05) -> list[Sight]:
-        return [self.say(at + i * gap_s, node.name, "kernel", line) for i, line in enumerate(lines)]
+        return [self.say(at + i * gap_s, node.name, "kernel", dressed(node, at, line)) for i, line in enumerate(lines)]
 
     def slurm(self, at: float, text: str) -> Sight:
         stamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")

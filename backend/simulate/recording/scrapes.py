@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +18,7 @@ LATE_SHARE, LATE_S = 0.0015, 4.0
 FAILED_SHARE, SKIPPED_SHARE = 0.0004, 0.0002
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Scrapes:
     """``gpu`` and ``node``: unix s float64[ticks, nodes], rising down each column. ``*_fate`` uint8: 0 taken, 1 failed,
     2 skipped."""
@@ -25,6 +28,16 @@ class Scrapes:
     node: Floats
     gpu_fate: NDArray[np.uint8]
     node_fate: NDArray[np.uint8]
+
+    @cached_property
+    def ticks(self) -> list[float]:
+        """Time of the earliest GPU scrape of each tick."""
+        return [float(at) for at in self.gpu.min(axis=1)]
+
+    def tick_after(self, after: float) -> float:
+        """When the first tick begins at or after ``after``; infinite for none."""
+        place = bisect_left(self.ticks, after)
+        return self.ticks[place] if place < len(self.ticks) else math.inf
 
     def first(self, exporter: str, node: int, after: float) -> float | None:
         """Time of the first scrape of a node's exporter at or after ``after`` that was at least tried."""

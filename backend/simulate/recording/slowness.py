@@ -102,7 +102,7 @@ def silent(scene: Scene, at: float, how: str) -> Fault:
     ramp = 0.0 if how == "abrupt" else 0.6 * (until - at)
     made = scene.fault("silent_slow_gpu", how, _name(scene, card), at, until, True, attempt)
     scene.act("vigour", (card.row,), at, until, scene.dice.uniform(0.6, 0.78), ramp)
-    made.sights = [Sight("busy", at + 0.25 * ramp, card.node), Sight("step", at + 0.25 * ramp, run=attempt.run.name)]
+    made.sights = [Sight("coupled", at + 0.25 * ramp, row) for row in attempt.nodes]
     return made
 
 

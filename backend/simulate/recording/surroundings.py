@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from backend.simulate.recording.doings import Doing
 from backend.simulate.recording.effects import Field, Floats
+from backend.simulate.recording.noise import Noise
 from backend.simulate.recording.plant import Plant
 from backend.simulate.recording.work import Phase
 
@@ -67,16 +68,16 @@ class Hosts:
         self._backlog[row] = 0.0
 
     def step(
-        self, doing: Doing, speed: Floats, now: Floats, field: Field, noise: np.random.Generator
+        self, doing: Doing, speed: Floats, now: Floats, field: Field, noise: Noise
     ) -> dict[str, dict[str, Floats]]:
         """One scrape interval on. ``now`` float64[nodes], ``speed`` float64[runs]; readings by axis and name."""
         wait = field.read("nfs_wait", now)
         pace = np.where(doing.phase == Phase.STEPS, speed[doing.run], 1.0)
         return {
-            "node": self._nodes(doing.phase, pace, now, field, noise),
+            "node": self._nodes(doing.phase, pace, now, field, noise.hosts),
             "nic": self._ports(doing.phase, pace, now, field, noise),
-            "call": self._calls(doing.phase, pace, wait, noise),
-            "mount": self._mounts(doing.phase, now, wait, field, noise),
+            "call": self._calls(doing.phase, pace, wait, noise.hosts),
+            "mount": self._mounts(doing.phase, now, wait, field, noise.hosts),
         }
 
     def _nodes(
@@ -115,18 +116,20 @@ class Hosts:
         }  # fmt: skip
 
     def _ports(
-        self, phase: NDArray[np.int8], pace: Floats, now: Floats, field: Field, noise: np.random.Generator
+        self, phase: NDArray[np.int8], pace: Floats, now: Floats, field: Field, noise: Noise
     ) -> dict[str, Floats]:
         of = self._site.node_of_port
         moments, n = now[of], len(self._site.ports)
         down, slower = field.read("down", moments) > 0, field.read("pace", moments)
         work = np.where(phase == Phase.STEPS, pace, np.where(phase == Phase.EVAL, 0.3, 0.0))[of]
         moved = np.where(down, 0.0, PORT_BYTES_A_S * work * (0.3 + 0.7 * slower) + 2e4) * self._dt
-        self._port["rx"] += np.floor(moved * noise.normal(1.0, 0.01, n))
-        self._port["tx"] += np.floor(moved * noise.normal(1.0, 0.01, n))
+        self._port["rx"] += np.floor(moved * noise.hosts.normal(1.0, 0.01, n))
+        self._port["tx"] += np.floor(moved * noise.hosts.normal(1.0, 0.01, n))
         crowd = 2e5 * work * (1.0 + 30.0 * field.read("congestion", moments))
-        self._port["wait"] += np.floor(crowd * self._dt * noise.normal(1.0, 0.1, n).clip(0.3))
-        self._port["symbols"] += noise.poisson((1e-6 + self._dusty + field.read("symbols_a_s", moments)) * self._dt)
+        self._port["wait"] += np.floor(crowd * self._dt * noise.hosts.normal(1.0, 0.1, n).clip(0.3))
+        self._port["symbols"] += noise.rare.poisson(
+            (1e-6 + self._dusty + field.read("symbols_a_s", moments)) * self._dt
+        )
         return {
             **{name: values.copy() for name, values in self._port.items()},
             "state": np.where(down, 1.0, 4.0),

@@ -72,8 +72,8 @@ class Timetable:
                 self.free_at[row] = end
 
     def hold(self, node: int, until: float) -> None:
-        """Keep a node from new work until then; call after the attempt on it was ended."""
-        self.free_at[node] = max(until, self.free_at[node] if self.free_at[node] != float("inf") else until)
+        """Keep a node from new work until then; one that has work keeps it."""
+        self.free_at[node] = max(until, self.free_at[node])
 
     def requeue(self, attempt: Attempt, excluded: Sequence[str] = ()) -> Attempt:
         """The same job id again, by the scheduler itself."""
