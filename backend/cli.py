@@ -95,6 +95,15 @@ def _simulate(made: Words) -> None:
     made.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
+def _import(past: Words) -> None:
+    past.add_argument("paths", type=path, nargs="+", help="sacct files, kernel logs (dmesg, journal; .gz too), bundles")
+    past.add_argument("--cluster", default="", help="which cluster, where several are configured")
+    past.add_argument("--host", default="", help="the host of logs that name none, as dmesg's")
+    past.add_argument("--timezone", default="UTC", help="zone of times that name none (default: UTC)")
+    past.add_argument("--json", action="store_true", help="print what was done as JSON")
+    _config(past)
+
+
 def _ask(ask: Words) -> None:
     ask.add_argument("--server", default="http://127.0.0.1:8000", help="the running server")
     ask.add_argument("--cluster", default="", help="which cluster, where the server watches several")
@@ -139,6 +148,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "db": ("the database", _database),
     "replay": ("run a recorded bundle through the pipeline", _replay),
     "simulate": ("write a replay bundle of a simulated cluster, with its truth", _simulate),
+    "import": ("take history in: accounting, kernel logs, bundles", _import),
     "nodes": ("verdict of each node", _ask),
     "incidents": ("open incidents, worst first", _ask),
     "exclusions": ("nodes that are kept from new work", _exclusions),
@@ -183,6 +193,10 @@ def command_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], 
         from backend.commands.simulate import simulate
 
         return simulate
+    if arguments.command == "import":
+        from backend.commands.import_ import import_
+
+        return import_
     if arguments.command in ("users", "tokens"):
         from backend.commands import people
 

@@ -146,7 +146,7 @@ class Inventory:
         self._save(session, changed, now)
 
     def _catch_up(self, session: Session, batch: Batch) -> None:
-        """Nodes that another process met first: what it wrote of them is taken in, not written over."""
+        """Nodes that another process met first: what it wrote of them is taken in, not written over; silence too."""
         named = {f.name for f in batch.nodes} | {e.host for e in batch.events} | {s.label.node for s in batch.series}
         strange = {name for name in named.union(*(a.nodes for a in batch.attempts)) if name and not self._known(name)}
         places, cards = rows.met(session, self.cluster, strange | {name.partition(".")[0] for name in strange})
@@ -433,7 +433,7 @@ class Inventory:
         if place is None:
             place = self._places[row.name] = _Place(len(self._places), row.name, row.first_seen, unix(row.last_seen))
             self._short.setdefault(row.name.partition(".")[0], row.name)
-            self._epoch += 1
+            self._epoch, self._silent = self._epoch + 1, None  # whether it is noted as silent must be read
         for name in ("rack", "switch", "model", "expected_gpus", "state", "reason", "reason_owner"):
             setattr(place, name, getattr(row, name))
         place.flags, place.boot_at, place.state_at = tuple(row.flags), row.boot_at, row.state_at

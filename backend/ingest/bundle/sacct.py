@@ -177,13 +177,25 @@ def read_jobs(
     """One pass over the file: every row checked, its stages sorted by time. Raises BundleError."""
     spill = Spill(work, "jobs", _COLUMNS, max_rows)
     left_out: Counter[str] = Counter()
+    table = Table((), zone)
+    for known, offset, size, attempt in attempts_of(files[0], zone, reading, left_out):
+        table = known
+        spill.add_rows([(at, offset, size, attempt.restart, stage) for at, stage in stages(attempt)])
+    return SortedJobs(table, files, spill.finish(), left_out)
+
+
+def attempts_of(
+    file: PartFile, zone: tzinfo, reading: Reading, left_out: Counter[str]
+) -> Iterator[tuple[Table, int, int, AttemptFacts]]:
+    """(table, offset, size, attempt) of each row that makes sense, in the order of the file; the others are listed.
+    Raises BundleError."""
     restarts = _Restarts()
     table = Table((), zone)
-    for line, offset, size, text in _rows(files[0], reading, left_out):
+    for line, offset, size, text in _rows(file, reading, left_out):
         if not table.columns:
             table = Table(tuple(text.split("|")), zone)
-            if not {"JobID", "JobIDRaw"} & set(table.columns) or "State" not in table.columns:
-                reading.bad.add(files[0].name, line, "is no header with JobID and State: write it with sacct -P -D")
+            if not is_header(text):
+                reading.bad.add(file.name, line, "is no header with JobID and State: write it with sacct -P -D")
                 break
             continue
         if table.is_step(text):
@@ -191,13 +203,18 @@ def read_jobs(
             continue
         try:
             attempt = table.attempt(text)
-            found = stages(attempt)
+            stages(attempt)
         except ValueError as error:
-            reading.bad.add(files[0].name, line, str(error))
+            reading.bad.add(file.name, line, str(error))
             continue
         restart = restarts.number(attempt, told="Restarts" in table.columns)
-        spill.add_rows([(at, offset, size, restart, stage) for at, stage in found])
-    return SortedJobs(table, files, spill.finish(), left_out)
+        yield table, offset, size, replace(attempt, restart=restart)
+
+
+def is_header(text: str) -> bool:
+    """Whether a line names the columns of attempts."""
+    columns = set(text.split("|"))
+    return bool({"JobID", "JobIDRaw"} & columns) and "State" in columns
 
 
 class _Restarts:
