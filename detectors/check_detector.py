@@ -39,10 +39,15 @@ def checks() -> tuple[Check, ...]:
         a_saved_state_changes_nothing,
         an_event_tick_keeps_the_levels,
         the_order_of_rows_has_no_effect,
+        the_order_of_events_in_a_tick_has_no_effect,
+        late_and_repeated_ticks_never_raise,
         missing_values_never_raise,
         a_fleet_that_changed_unannounced_never_raises,
         a_fleet_without_devices_is_fine,
+        a_fleet_of_one_device_is_fine,
         levels_follow_their_rows,
+        a_job_start_permutes_nothing,
+        a_fleet_that_grows_keeps_its_levels,
     )
 
 
@@ -110,6 +115,20 @@ def the_order_of_rows_has_no_effect(detector: Detector[Any], story: Story, catal
     assert _words(told(detector, story), story) == _words(told(detector, shuffled), shuffled), detector.name
 
 
+def the_order_of_events_in_a_tick_has_no_effect(detector: Detector[Any], story: Story, catalogue: Catalogue) -> None:
+    turned = Story(tuple((fleet, replace(tick, events=tick.events[::-1])) for fleet, tick in story.steps))
+    assert _words(told(detector, story)) == _words(told(detector, turned)), detector.name
+
+
+def late_and_repeated_ticks_never_raise(detector: Detector[Any], story: Story, catalogue: Catalogue) -> None:
+    """Every tick twice, and after each but the first the one before it once more."""
+    again = list(story.steps[:1])
+    for before, now in zip(story.steps, story.steps[1:], strict=False):
+        again += [now, now, before] if before[0] is now[0] else [now, now]
+    for judged, _, fleet in _walk(detector, Story(tuple(again))):
+        assert all(finding.entity.cluster == fleet.cluster for finding in judged.findings), detector.name
+
+
 def missing_values_never_raise(detector: Detector[Any], story: Story, catalogue: Catalogue) -> None:
     for fill in (np.nan, np.inf, -np.inf, 0.0):
         told(detector, Story(tuple((fleet, _filled(tick, fill)) for fleet, tick in story.steps)))
@@ -132,6 +151,34 @@ def a_fleet_without_devices_is_fine(detector: Detector[Any], story: Story, catal
     if story.steps:
         state = detector.move(detector.start(bare), bare, story.steps[0][0])
         detector.step(detector.move(state, story.steps[0][0], bare), story.steps[0][1], bare)
+
+
+def a_fleet_of_one_device_is_fine(detector: Detector[Any], story: Story, catalogue: Catalogue) -> None:
+    told(detector, Story(tuple(_fewer(story.steps, 1))))
+
+
+def a_job_start_permutes_nothing(detector: Detector[Any], story: Story, catalogue: Catalogue) -> None:
+    """The same rows in other jobs: not a bit of the state changes."""
+    for _, state, fleet in _walk(detector, story):
+        axes = {kind: replace(axis, job_of=np.full_like(axis.job_of, -1)) for kind, axis in fleet.axes.items()}
+        moved = arrays_of(detector.move(state_from(state, arrays_of(state)), fleet, replace(fleet, axes=axes)))
+        for name, array in arrays_of(state).items():
+            assert array.tobytes() == moved[name].tobytes(), f"{detector.name}: a job start changes {name}"
+
+
+def a_fleet_that_grows_keeps_its_levels(detector: Detector[Any], story: Story, catalogue: Catalogue) -> None:
+    """Half the fleet, then all of it: an empty tick says of the first half what it said before, and of the rest
+    nothing."""
+    halves: dict[int, Fleet] = {}
+    whole = {
+        id(half): fleet for (half, _), (fleet, _) in zip(_fewer(story.steps, -1, halves), story.steps, strict=True)
+    }
+    for judged, state, half in _walk(detector, Story(tuple(_fewer(story.steps, -1, halves)))):
+        fleet = whole[id(half)]
+        at = max((f.since for f in judged.findings), default=0.0)
+        grown = detector.move(state_from(state, arrays_of(state)), half, fleet)
+        here = detector.step(state_from(state, arrays_of(state)), Tick(at), half)
+        assert detector.step(grown, Tick(at), fleet).findings == here.findings, f"{detector.name}: growth tells"
 
 
 def levels_follow_their_rows(detector: Detector[Any], story: Story, catalogue: Catalogue) -> None:
@@ -215,6 +262,17 @@ def _cut(fleet: Fleet, rows: int = -1) -> Fleet:
     """The first half of every axis, or its first ``rows``."""
     orders = {k: np.arange(len(axis) // 2 if rows < 0 else min(rows, len(axis))) for k, axis in fleet.axes.items()}
     return _chosen(fleet, orders)
+
+
+def _fewer(
+    steps: Sequence[tuple[Fleet, Tick]], rows: int, known: dict[int, Fleet] | None = None
+) -> Iterator[tuple[Fleet, Tick]]:
+    """The story of the first rows of every axis, as ``_cut`` chooses them; one Fleet for each of the story's."""
+    cut = known if known is not None else {}
+    for fleet, tick in steps:
+        less = cut.setdefault(id(fleet), _cut(fleet, rows))
+        orders = {kind: np.arange(len(axis)) for kind, axis in less.axes.items()}
+        yield less, _followed(tick, orders)
 
 
 def _chosen(fleet: Fleet, orders: Mapping[str, NDArray[np.intp]]) -> Fleet:
