@@ -213,6 +213,7 @@ class IncidentFacts:
     keys: frozenset[str] = frozenset()
     dark: tuple[str, ...] = ()
     asserted_at: float | None = None
+    moved_at: float | None = None
 
 
 # --- deciding and acting --------------------------------------------------------------------------------------------

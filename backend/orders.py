@@ -137,7 +137,7 @@ def _mitigated(session: Session, watch: Watch, incident_id: int, now: datetime) 
     if done and incident.state in ("open", "acknowledged"):
         incident.state, incident.mitigated_at, incident.changed_at = "mitigated", now, now
         session.add(incident)
-        incidents.tell(session, incident, now, "mitigated", "The node is out of work and its job runs elsewhere.")
+        incidents.tell(session, incident, now, "mitigated", "The node is out of work; its jobs go on without it.")
         announce(session, watch, incident, actions.latest_decision(session, incident_id), "changed")
 
 

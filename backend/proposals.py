@@ -57,6 +57,19 @@ def propose(watch: Watch) -> bool:
     return bool(waiting)
 
 
+def reconsider(watch: Watch) -> int:
+    """At start: what was decided in another mode is decided again in this one. Returns how many incidents that is."""
+    found = 0
+    with watch.turn() as session:
+        for incident in incidents.live(session, watch.cluster):
+            standing = actions.latest_decision(session, incident.id or 0)
+            if standing is not None and standing.mode != watch.rules.mode:
+                incident.revision += 1
+                session.add(incident)
+                found += 1
+    return found
+
+
 def propose_one(session: Session, watch: Watch, incident: Incident) -> None:
     """One decision for the newest revision; a standing one that says the same is kept. What act mode would do and a
     guard refuses is judged again: a state that was too old, or another action's rest, passes."""

@@ -27,6 +27,7 @@ from backend.inventory import Inventory
 from backend.notify.base import Notifier
 from backend.notify.email import EmailNotifier
 from backend.notify.slack import SlackNotifier
+from backend.proposals import reconsider
 from backend.ring import Ring
 from backend.settings import Cluster, Prometheus, Settings
 from backend.store import cluster as cluster_rows
@@ -93,6 +94,8 @@ def build(
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
         watch.history = History.open(settings.store.folder, cluster.name, mode="read" if role == "api" else "write")
         watch.load()
+        if role != "api":
+            reconsider(watch)
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
         sources[cluster.name] = (*sources_of(cluster, cli, clock, catalogue), *more)

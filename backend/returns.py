@@ -109,6 +109,7 @@ def close(session: Session, watch: Watch, incident: Incident, actor: str = "") -
     if decision is not None and decision.state in ("proposed", "observed"):
         decision.state = "superseded"
         session.add(decision)
-    text = f"{actor} resolved it." if actor else "Seen and clear long enough; what was taken out is back."
+    back = " What was taken out is back." if actions.orders_of(session, incident.id or 0) else ""
+    text = f"{actor} resolved it." if actor else f"Seen and clear long enough.{back}"
     lifecycle.close(session, incident, now, text, actor)
     announce(session, watch, incident, decision, "closed")

@@ -12,6 +12,8 @@ from detectors.catalogue import Catalogue
 from detectors.model import Entity, FaultKind, Finding, Fleet, Severity
 from detectors.wording import counted
 
+#: A consequence may be stamped this much before its cause, by another clock.
+SKEW_S = 5.0
 #: What may be relied on, best first (tables/kinds.csv). A lower one never outranks a higher one.
 AUTHORITIES = ("code", "vote", "state", "trend", "rate", "rule", "band")
 
@@ -211,7 +213,7 @@ def _belongs(claim: _Claim, head: _Claim, window_s: float) -> bool:
     if b.kind == "telemetry_dark" and b.entity.kind == "node":
         return later
     if b.severity == Severity.INFO:
-        return together
+        return together and claim.since >= head.since - SKEW_S
     return a.kind == "gpu_bus_loss" and b.kind == "nvlink_error" and together
 
 

@@ -15,8 +15,11 @@ def lower_first(text: str) -> str:
     return text[:1].lower() + text[1:] if text[:1].isupper() and text[1:2].islower() else text
 
 
-def now_answer(waiting: Sequence[str], open_: int, total: int, healthy: int, unknown: int, mine: bool) -> str:
-    """``waiting`` are headlines that wait for a decision, worst first; ``mine``: this reader may decide."""
+def now_answer(
+    waiting: Sequence[str], open_: int, total: int, healthy: int, unknown: int, mine: bool, watched: str = ""
+) -> str:
+    """``waiting`` are headlines that wait for a decision, worst first; ``mine``: this reader may decide. ``watched``:
+    the worst headline of a site in observe mode, where nothing ever waits."""
     who = "you" if mine else "an approver"
     if waiting:
         first_ = brief(waiting[0], HEADLINE)
@@ -25,6 +28,8 @@ def now_answer(waiting: Sequence[str], open_: int, total: int, healthy: int, unk
         return sentence(f"{len(waiting)} things wait for {who}. Worst first: {first_}")
     if not total:
         return "Nothing is watched yet: no GPU has been heard of."
+    if watched:
+        return f"{sentence(brief(watched, HEADLINE))} Observe mode: nothing is done."
     if open_:
         verb = "is" if open_ == 1 else "are"
         return f"Nothing waits for you. {count(open_, 'incident')} {verb} open, handled or watched."

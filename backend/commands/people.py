@@ -34,6 +34,8 @@ def password_of(arguments: argparse.Namespace) -> str:
         first = file.read_text().rstrip("\n") if file else getpass.getpass(f"Password for {arguments.name}: ")
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} holds no text.") from error
+    except EOFError as error:
+        raise ValueError("there is no terminal to ask for the password; give --password-file.") from error
     if len(first) < SHORTEST_PASSWORD or (not file and getpass.getpass("Once more: ") != first):
         raise ValueError(f"a password needs {SHORTEST_PASSWORD} characters, twice the same.")
     return str(first)

@@ -53,7 +53,8 @@ def say_who_may_sign_in(parts: Parts) -> None:
     with parts.store.read() as session:
         known = people.users(session)
     if not known:
-        print("Nobody can sign in yet: watchkeeper users add NAME --role approver", file=sys.stderr)
+        same = "with the same --config" if parts.settings.store.url else "in the same folder"
+        print(f"Nobody can sign in yet: watchkeeper users add NAME --role approver, {same}.", file=sys.stderr)
 
 
 def upgrade(arguments: argparse.Namespace) -> int:

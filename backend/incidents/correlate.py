@@ -23,6 +23,10 @@ FOLLOWING = frozenset({"gpu_memory_fault_app", "job_hang", "job_slow", "job_fail
 FOLLOWING_QUIETLY = frozenset({"nvlink_error", "ib_port_degraded"})
 #: The only records that follow a fault elsewhere: what the rest of a job reports when it is torn down.
 FOLLOWING_RECORDS = frozenset({"gpu_memory_fault_app"})
+#: What the torn-down attempt still says once its job was moved away; later lines are of the next attempt.
+TEARDOWN_S = 60.0
+#: A consequence may be stamped this much before its cause, by another clock.
+SKEW_S = 5.0
 LIVE = frozenset({"open", "acknowledged", "mitigated"})
 
 #: same: the same fault. kept: a victim already linked. node: the same event on its node. cause, victim: the same job.
@@ -60,6 +64,7 @@ class _Cause:
     job: str
     begins_at: float
     ends_at: float | None
+    moved_at: float | None
     held_to: float
     keys: frozenset[str]
     strength: tuple[bool, int, int]
@@ -158,6 +163,10 @@ def _relation(suspicion: Suspicion, cause: _Cause, fold_s: float, node_s: float)
     ends_at = cause.begins_at if cause.ends_at is None else max(cause.begins_at, cause.ends_at)
     if not suspicion.job or suspicion.job != cause.job or not cause.begins_at - node_s <= since <= ends_at + fold_s:
         return None
+    if cause.moved_at is not None and since > cause.moved_at + TEARDOWN_S:
+        return None
+    if not suspicion.opens and since < cause.begins_at - SKEW_S:
+        return None
     return _along_job(lead, cause, opens=suspicion.opens)
 
 
@@ -181,12 +190,19 @@ def _on_node(suspicion: Suspicion, cause: _Cause, node_s: float) -> bool:
     if cause.ends_at is not None:
         return False
     lead = suspicion.cause
-    if not suspicion.opens and lead.kind not in FOLLOWING_RECORDS:
+    if not suspicion.opens and not _follows(suspicion, cause):
         return False
     if abs(suspicion.since - cause.begins_at) <= node_s:
         return True
     weak = lead.authority not in ("code", "vote") and suspicion.since >= cause.begins_at
     return weak and (lead.kind == "telemetry_dark" or (lead.entity.kind, lead.entity.id) == cause.entity)
+
+
+def _follows(suspicion: Suspicion, cause: _Cause) -> bool:
+    """A record follows a fault of its node only of the same job, and not before it."""
+    same_job = not suspicion.job or not cause.job or suspicion.job == cause.job
+    later = suspicion.since >= cause.begins_at - SKEW_S
+    return suspicion.cause.kind in FOLLOWING_RECORDS and same_job and later
 
 
 def _stands_alone(lead: Hypothesis) -> bool:
@@ -214,6 +230,7 @@ def _of_suspicion(suspicion: Suspicion) -> _Cause:
         job=suspicion.job,
         begins_at=suspicion.since,
         ends_at=None,
+        moved_at=None,
         held_to=suspicion.since,
         keys=lead.keys,
         strength=_strength(lead),
@@ -235,6 +252,7 @@ def _of_incident(incident: IncidentFacts) -> _Cause:
         job=incident.job,
         begins_at=incident.opened_at,
         ends_at=None if incident.state in LIVE else incident.closed_at,
+        moved_at=incident.moved_at,
         held_to=incident.opened_at if incident.asserted_at is None else incident.asserted_at,
         keys=incident.keys,
         strength=_strength(as_lead),

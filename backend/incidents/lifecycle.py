@@ -40,6 +40,7 @@ def facts_of(row: Incident, keys: Iterable[str] = ()) -> IncidentFacts:
         keys=frozenset(keys),
         dark=tuple(row.dark),
         asserted_at=unix(row.last_asserted_at),
+        moved_at=unix(row.mitigated_at) if row.mitigated_at else None,
     )
 
 

@@ -43,7 +43,13 @@ def context(session: Session, seen: Visit) -> Now:
     return Now(
         frame=frame(session, seen, "Now", (Link("Now", ""),), seen.link("/api/v1/nodes")),
         answer=sentences.now_answer(
-            heads, len(standing), fleet.total, fleet.healthy, fleet.counts.get("unknown", 0), mine
+            heads,
+            len(standing),
+            fleet.total,
+            fleet.healthy,
+            fleet.counts.get("unknown", 0),
+            mine,
+            others[0].incident.headline if others and seen.watch.rules.mode == "observe" else "",
         ),
         healthy=f"{number(fleet.healthy)} of {number(fleet.total)}" if fleet.total else "",
         lede=sentences.now_lede(len(standing), len(waiting), fleet.total),
@@ -107,7 +113,7 @@ def why(standing: Standing) -> str:
     if row.victims:
         said.append(f"{count(len(row.victims), 'other')} {'is' if len(row.victims) == 1 else 'are'} its victims.")
     if row.job:
-        said.append(f"Job {row.job} runs on it.")
+        said.append(f"Job {row.job} ran on it.")
     return " ".join(said) or f"{of_device(row.entity_name)} is the most likely cause."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -404,3 +405,16 @@ def test_a_gpu_that_fell_silent_before_a_restart_is_found_after_it(bench: Bench)
     bench.restart()
     bench.ticks(14, silent={(node, 3)})
     assert (bench.incident().kind, bench.incident().entity_name) == ("gpu_bus_loss", f"{node}/gpu3")
+
+
+def test_another_mode_after_a_restart_decides_open_incidents_anew(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = Bench(sqlite_store, clock, mode="observe")
+    bench.ticks(3)
+    broken(bench)
+    assert bench.decision().state == "observed"
+    bench.watch.rules = replace(bench.watch.rules, mode="propose")
+    bench.restart()
+    assert proposals.reconsider(bench.watch) == 1
+    bench.turn()
+    assert bench.decision().state == "proposed"
+    assert proposals.reconsider(bench.watch) == 0
