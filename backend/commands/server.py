@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +18,7 @@ import uvicorn
 
 from backend.app import create_app
 from backend.clock import SystemClock
+from backend.commands.alone import take_alone
 from backend.registry import Parts, build
 from backend.settings import Cluster, Incidents, Policy, Server, Settings, SettingsError, Store, load
 from backend.simulate.demo import EVERY_S, Simulation, live
@@ -40,13 +42,15 @@ def settings_of(path: Path | None, port: int | None = None) -> Settings:
 def serve(arguments: argparse.Namespace) -> int:
     try:
         settings = settings_of(arguments.config, arguments.port)
+        lock = take_alone(settings.store.folder) if arguments.role != "api" else nullcontext()
         listener = listen(settings.server)
         parts = build(with_port(settings, listener), SystemClock(), role=arguments.role)
     except (SettingsError, StoreError, TableError, OSError) as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
     say_who_may_sign_in(parts)
-    return run(parts, listener)
+    with lock:
+        return run(parts, listener)
 
 
 def say_who_may_sign_in(parts: Parts) -> None:
@@ -159,6 +163,7 @@ def demo(arguments: argparse.Namespace) -> int:
     clock = SystemClock()
     try:
         make_folder(arguments.folder)
+        lock = take_alone(arguments.folder)
         settings = demo_settings(arguments.folder, arguments.port)
         listener = listen(settings.server)
         settings = with_port(settings, listener)
@@ -183,6 +188,7 @@ def demo(arguments: argparse.Namespace) -> int:
         thread.join(timeout=5)
         simulation.save()
         poster.close()
+        lock.close()
 
 
 def keep_living(simulation: Simulation, poster: Poster, stop: threading.Event) -> None:
