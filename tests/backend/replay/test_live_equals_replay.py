@@ -50,7 +50,9 @@ def story(dice: random.Random) -> list[Step]:
         found.append(Step(at + delay, kernel(ts, at + delay, dice.randrange(NODES), dice.randrange(GPUS), code)))
     found.append(Step(lost_at + 1.0, kernel(lost_at, lost_at + 1.0, int(lost.node[-4:]), int(lost.index), 79)))
     found.append(Step(lost_at + 2.0, kernel(lost_at, lost_at + 2.0, int(lost.node[-4:]), int(lost.index), 79)))
-    found += [Step(T0 + 333.0, source="slurm", dark=True), Step(T0 + 444.0, source="slurm", dark=False)]
+    found.append(Step(T0 + 333.0, source="slurm", dark=True))
+    if dice.random() < 0.5:
+        found.append(Step(T0 + 444.0, source="slurm", dark=False))
     return sorted(found, key=lambda step: step.at)
 
 
@@ -69,6 +71,11 @@ def test_a_replay_of_a_recording_is_the_live_run_byte_for_byte(tmp_path: Path, s
     kinds = {orjson.loads(row)["kind"] for row in told["findings.jsonl"].splitlines()}
     assert "gpu_bus_loss" in kinds
     assert told["incidents.jsonl"]
+
+
+def test_what_was_dark_live_is_dark_in_its_replay(tmp_path: Path) -> None:
+    steps = [step for step in story(random.Random(0)) if not (step.source and not step.dark)]
+    assert b'"dark_sources":["slurm"]' in compare(tmp_path, steps)["incidents.jsonl"]
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
