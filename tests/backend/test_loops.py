@@ -255,6 +255,18 @@ def test_a_source_that_fails_is_dark_until_it_answers(bench: Bench) -> None:
     assert list(bench.watch.dark) == ["slurm"]
 
 
+def test_after_a_restart_a_source_is_read_from_where_the_ring_had_seen_all(bench: Bench) -> None:
+    bench.ticks(6)
+    closed = bench.watch.last_at
+    bench.watch = bench.restarted(bench.watch.store, bench.watch.rules)
+    bench.clock.set(bench.clock.now() + timedelta(seconds=40))
+    source = Source()
+    Pull(bench.watch, source, TICK_S)()
+    ((start, end),) = source.reads
+    assert closed - bench.watch.rules.save_every_s <= start <= closed
+    assert end == bench.now
+
+
 def test_a_source_that_fails_as_nobody_foresaw_is_dark_too(bench: Bench) -> None:
     class Odd(Source):
         def read(self, needs: Set[Need], start: float, end: float) -> Batch:

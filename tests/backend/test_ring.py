@@ -383,3 +383,59 @@ def test_the_order_of_samples_does_not_matter_within_lateness(
             np.testing.assert_array_equal(array[:shared], theirs.values[key][:shared])
             np.testing.assert_array_equal(mine.sampled[key][:shared], theirs.sampled[key][:shared])
     assert one.late == other.late == 0
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------------
+
+
+def lived(ticks: int, every_s: float = 15.0) -> Ring:
+    made = ring()
+    scraped(made, ticks, every_s=every_s)
+    list(made.due(T + ticks * 15))
+    return made
+
+
+def rest(made: Ring, now: float) -> list[tuple[float, list[float], list[bool]]]:
+    """The ticks to come: GPU 1 falls silent, GPU 0 speaks on."""
+    spoken = series(0, [(T + 109, 7.0), (T + 124, 8.0), (T + 139, 9.0)]), series(1, [(T + 109, 67.0)])
+    made.accept(pull(T + 105, now, *spoken), slot_of, now)
+    key = ("gpu", GAUGE)
+    return [(t.at, t.values[key].tolist(), t.sampled[key].tolist()) for t in made.due(now + 15)]
+
+
+@pytest.mark.parametrize("every_s", [15.0, 30.0])
+def test_a_restored_ring_goes_on_as_if_nothing_had_been(every_s: float) -> None:
+    before = lived(8, every_s)  # the last tick is still open: its samples are read again
+    after = ring()
+    assert after.restore(before.saved(), T + 121)
+    assert after.behind_since() == T + 105
+    assert str(rest(after, T + 150)) == str(rest(lived(8, every_s), T + 150))
+    assert after.behind_since() is None
+
+
+def test_a_restored_ring_waits_for_what_it_missed_but_not_for_ever() -> None:
+    after = ring()
+    after.restore(lived(8).saved(), T + 200)
+    assert list(after.due(T + 229)) == []
+    assert [tick.at for tick in after.due(T + 230)][0] == T + 120
+    assert after.behind_since() is None
+
+
+def test_a_ring_that_has_begun_or_is_of_the_future_is_not_restored() -> None:
+    saved = lived(8).saved()
+    assert not lived(3).restore(saved, T + 200)
+    assert not ring().restore(saved, T - 3600)
+    assert not ring().restore(ring().saved(), T)
+
+
+def test_metrics_that_are_scraped_together_share_what_is_saved() -> None:
+    made = ring()
+    for n in range(4):
+        at = T + n * 15 + 4
+        made.accept(
+            pull(T + n * 15, T + n * 15 + 15, *(series(0, [(at, n)], m) for m in METRICS if "up" not in m)), slot_of, at
+        )
+    list(made.due(T + 100))
+    saved = made.saved()
+    assert len(saved["metrics"]) > 10
+    assert sum(name.startswith("array") for name in saved) < 8
