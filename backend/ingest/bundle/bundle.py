@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
@@ -75,18 +76,12 @@ class Bundle:
         except OSError as error:
             fix = "Choose another folder to work in."
             raise BundleError(f"cannot be written: {error.strerror}", work, fix) from error
-        try:
-            return self._prepared(
-                Reading(self.size, progress, block_bytes),
-                folder,
-                catalogue,
-                needs,
-                readers or (log_reader(),),
-                max_rows,
-            )
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+        with ExitStack() as unfinished:
+            unfinished.callback(shutil.rmtree, folder, ignore_errors=True)
+            reading = Reading(self.size, progress, block_bytes)
+            prepared = self._prepared(reading, folder, catalogue, needs, readers or (log_reader(),), max_rows)
+            unfinished.pop_all()
+        return prepared
 
     def _prepared(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -15,6 +14,7 @@ import pytest
 
 from backend.simulate.recording.record import RecordingError, Wish, record
 from tests.backend.simulate.recording.reading import expand, rows, sacct, samples, truth, unix
+from tests.services.need import need
 
 Made = Callable[..., Path]
 
@@ -74,10 +74,10 @@ def test_a_quiet_cluster_has_no_truth_but_a_life(made: Made) -> None:
     assert rows(bundle / "checkpoints.jsonl") and rows(bundle / "logs" / "kernel.jsonl")
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed here")
 def test_prometheus_itself_takes_the_telemetry(made: Made, tmp_path: Path) -> None:
+    promtool = need("promtool", "prometheus")
     for path in sorted((made("mixed") / "telemetry").glob("*.om")):
-        words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(path), str(tmp_path / path.stem)]
+        words = [promtool, "tsdb", "create-blocks-from", "openmetrics", str(path), str(tmp_path / path.stem)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
 
