@@ -107,7 +107,7 @@ class NodeFacts:
 
     state: the scheduler's base state in lower case (idle, allocated, mixed, down, unknown); flags: DRAIN,
     COMPLETING ... ``reason_owner`` is "watchkeeper" where the reason carries our tag, the user's name where somebody
-    set it, else "".
+    set it, else "". ``switch`` is the leaf; ``clique`` the NVLink domain; ``labels`` what else its cluster says of it.
     """
 
     name: str
@@ -123,6 +123,9 @@ class NodeFacts:
     boot_at: float | None = None
     jobs: tuple[str, ...] = ()
     read_at: float = 0.0
+    clique: str = ""
+    partitions: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def draining(self) -> bool:
@@ -142,7 +145,13 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """One attempt of a job: (job, restart). Times are unix s; None = not yet."""
+    """One attempt of a job: (job, restart). Times are unix s; None = not yet.
+
+    ``job`` is the raw id. ``unit`` is the scheduler's own unique id of the submission (SLUID, pod group UID), "" = none.
+    ``array`` is "1200_7" for a task of an array. ``gpus`` are the indices held on each node, where the scheduler says
+    them. ``roles`` are the node's parts in the job (trainer, sampler, stage-3). ``requeued_by`` is the person or system
+    that asked for the restart which made this attempt, "" = not known. ``outputs`` are its log files, expanded.
+    """
 
     job: str
     restart: int = 0
@@ -156,6 +165,92 @@ class AttemptFacts:
     nodes: tuple[str, ...] = ()
     gpus_per_node: int = 0
     excluded: tuple[str, ...] = ()
+    unit: str = ""
+    name: str = ""
+    array: str = ""
+    partition: str = ""
+    account: str = ""
+    gpus: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    roles: tuple[tuple[str, str], ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    dependency: str = ""
+    requeued_by: str = ""
+    limit_s: float | None = None
+    outputs: tuple[str, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """What a node (or one device of it) runs, from ``at`` on (unix s): item is driver, vbios, firmware, kernel, nccl,
+    image, config, bios, slurm, kubelet, cuda or a site's own word. ``job`` where only that job's processes say so."""
+
+    node: str
+    item: str
+    value: str
+    at: float
+    device: str = ""
+    job: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutageFacts:
+    """A span (unix s; end None = still) in which a node was out, and by whose word: sacctmgr events, cordons."""
+
+    node: str
+    start: float
+    end: float | None
+    state: str
+    reason: str = ""
+    user: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceFacts:
+    """A window that somebody announced (a MAINT reservation, a cloud notice). Times unix s; ``name`` is its identity."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start: float
+    end: float | None
+    text: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """One row of training: covers (previous row of its attempt, at]. None = not said."""
+
+    at: float
+    run: str
+    job: str
+    step: int
+    loss: float | None = None
+    grad_norm: float | None = None
+    step_time_s: float | None = None
+    tokens: float | None = None
+    rank: int | None = None
+    replicas_live: int | None = None
+    replicas_total: int | None = None
+    attrs: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """A save or a load that finished at ``at`` and covers [at - duration_s, at]. ``job`` "" = not said."""
+
+    at: float
+    run: str
+    step: int
+    kind: Literal["save", "load"]
+    duration_s: float
+    bytes: float | None = None
+    job: str = ""
+    blocking: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +269,11 @@ class Batch:
     attempts: tuple[AttemptFacts, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     dark: tuple[str, ...] | None = None
+    versions: tuple[VersionFacts, ...] = ()
+    outages: tuple[OutageFacts, ...] = ()
+    maintenances: tuple[MaintenanceFacts, ...] = ()
+    steps: tuple[StepFacts, ...] = ()
+    checkpoints: tuple[CheckpointFacts, ...] = ()
 
 
 # --- incidents ------------------------------------------------------------------------------------------------------
