@@ -147,7 +147,7 @@ class NodeFacts:
 class AttemptFacts:
     """One attempt of a job: (job, restart). Times are unix s; None = not yet.
 
-    ``job`` is the raw id. ``unit`` is the scheduler's own unique id of the submission (SLUID, pod group UID), "" = none.
+    ``job`` is the raw id. ``unit`` is the scheduler's own unique id of the submission (SLUID, pod UID), "" = none.
     ``array`` is "1200_7" for a task of an array. ``gpus`` are the indices held on each node, where the scheduler says
     them. ``roles`` are the node's parts in the job (trainer, sampler, stage-3). ``requeued_by`` is the person or system
     that asked for the restart which made this attempt, "" = not known. ``outputs`` are its log files, expanded.
@@ -211,7 +211,7 @@ class OutageFacts:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceFacts:
-    """A window that somebody announced (a MAINT reservation, a cloud notice). Times unix s; ``name`` is its identity."""
+    """A window that somebody announced (a MAINT reservation, a cloud notice). Unix s; ``name`` is its identity."""
 
     name: str
     nodes: tuple[str, ...]
