@@ -30,10 +30,10 @@ wheelhouse:
 	  $(WHEELS) --no-index --find-links '$(CURDIR)/wheelhouse' .
 
 demo: $(STAMP)
-	$(BIN)/watchkeeper demo
+	$(BIN)/watchkeeper demo $(if $(PORT),--port $(PORT))
 
 serve: $(STAMP)
-	$(BIN)/watchkeeper serve
+	$(BIN)/watchkeeper serve $(if $(PORT),--port $(PORT))
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -60,4 +60,4 @@ picture: $(STAMP)
 	$(BIN)/python -m tests.proof.picture
 
 clean:
-	rm -rf $(VENV) build dist wheelhouse *.egg-info
+	rm -rf $(VENV) build dist wheelhouse *.egg-info watchkeeper-demo

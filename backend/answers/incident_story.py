@@ -60,7 +60,7 @@ def incident_story(session: Session, name: str, incident_id: int, now: datetime)
         incident=row,
         findings=levels,
         events=_events(session, row, levels, now),
-        decision=actions.latest_decision(session, incident_id),
+        decision=actions.told_decision(session, row),
         orders=actions.orders_of(session, incident_id),
         timeline=incidents.timeline(session, incident_id),
         node=session.get(Node, (name, row.node)) if row.node else None,

@@ -95,7 +95,7 @@ def standing(session: Session, rows: Sequence[Incident]) -> tuple[Standing, ...]
     found = [
         Standing(
             row,
-            actions.latest_decision(session, row.id or 0),
+            actions.told_decision(session, row),
             actions.orders_of(session, row.id or 0),
             [f for f in findings.of_incident(session, row.id or 0) if not f.victim],
         )
@@ -123,4 +123,4 @@ def listed(session: Session, name: str, show: str, before: int | None) -> tuple[
         return tuple(row for row in rows if show == "open" or row.waits)
     states = ("resolved",) if show == "resolved" else ()
     page = incidents.page(session, name, states, PAGE, before)
-    return tuple(Standing(row, actions.latest_decision(session, row.id or 0)) for row in page)
+    return tuple(Standing(row, actions.told_decision(session, row)) for row in page)

@@ -152,7 +152,7 @@ def _finding(row: Finding) -> dict[str, Any]:
 
 def _detail(session: Session, row: Incident) -> dict[str, Any]:
     incident_id = row.id or 0
-    decision = actions.latest_decision(session, incident_id)
+    decision = actions.told_decision(session, row)
     return {
         **row_of(row),
         "hypotheses": row.hypotheses,

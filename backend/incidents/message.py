@@ -105,4 +105,6 @@ def _advice(decision: Decision | None, kind: MessageKind) -> str:
         return " ".join(decision.advice) if decision else ""
     if decision.state == "proposed":
         return f"{decision.sentence} It waits for an approver."
+    if decision.state == "observed":
+        return f"{decision.sentence} Watchkeeper only observes here: this is for you to do."
     return decision.sentence

@@ -46,6 +46,13 @@ def latest_plan(session: Session, incident_id: int) -> Decision | None:
     return next((row for row in rows if row.plan), rows[0] if rows else None)
 
 
+def told_decision(session: Session, incident: Incident) -> Decision | None:
+    """The decision that tells the story: the newest while it lives, the last that called for a step once it ended."""
+    if incident.closed_at is None:
+        return latest_decision(session, incident.id or 0)
+    return latest_plan(session, incident.id or 0)
+
+
 def proposed(session: Session, cluster: str) -> Sequence[Decision]:
     """Decisions that wait for a person, oldest first."""
     query = select(Decision).where(col(Decision.cluster) == cluster, col(Decision.state) == "proposed")

@@ -29,7 +29,7 @@ def problem(request: Request, pages: Environment, status: int, said: str) -> Res
 
 
 def _framed(request: Request, said: str) -> tuple[Visit, Frame]:
-    told = Told(False, said)
+    told = Told(False, said) if request.method == "POST" else None
     try:
         seen = visit(request)
         with seen.parts.store.read() as session:

@@ -116,7 +116,7 @@ def tick_words(at: float, seen: Visit) -> tuple[str, str]:
 def switch_words(found: Pulses, seen: Visit) -> str:
     row_ = found.cluster
     if not row_.kill_switch:
-        return "orders may be sent"
+        return "orders may be sent" if seen.watch.rules.mode != "observe" else "observe mode sends no orders anyway"
     return f"by {row_.kill_switch_by}{f' at {clock(row_.kill_switch_at, seen.now)}' if row_.kill_switch_at else ''}"
 
 

@@ -171,3 +171,15 @@ def test_what_is_given_back_is_looked_at_again_inside_the_write(bench: Bench) ->
     with bench.watch.turn() as session:
         assert not lifecycle.seen_clear(session.get_one(Incident, incident.id), bench.watch.rules.hold_s)
     assert orders.act(bench.watch) is False
+
+
+def test_once_an_incident_is_closed_its_story_tells_the_plan_that_was_carried_out(bench: Bench) -> None:
+    drained(bench)
+    number = bench.incident().id or 0
+    writes.resolve(bench.watch, number, ADMIN)
+    bench.ticks(60)
+    with bench.watch.store.read() as session:
+        row = incidents.by_id(session, bench.watch.cluster, number)
+        assert row is not None and row.closed_at is not None
+        told = actions.told_decision(session, row)
+        assert told is not None and told.plan and told.decided_by == APPROVER.name

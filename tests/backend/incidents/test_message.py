@@ -151,3 +151,8 @@ def test_victims_are_counted_and_why_takes_their_place() -> None:
 
 def test_one_victim_is_spoken_of_as_one() -> None:
     assert said(victims=["a"]).why == "1 other follows from it and needs nothing of its own."
+
+
+def test_in_observe_the_advice_says_that_it_is_for_a_person_to_do() -> None:
+    advice = said(state="observed").advice
+    assert advice == "Drain gpu-0001 and requeue job 48213. Watchkeeper only observes here: this is for you to do."
