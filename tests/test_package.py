@@ -109,8 +109,8 @@ def test_the_pins_are_all_that_an_install_and_its_build_need() -> None:
 
 
 def pin(line: str) -> tuple[str, str]:
-    """Name and version of one line of constraints.txt."""
-    name, _, version = line.strip().partition("==")
+    """Name and version of one line of constraints.txt; a condition may stand behind a semicolon."""
+    name, _, version = line.partition(";")[0].strip().partition("==")
     return canonicalize_name(name), version
 
 
