@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,8 @@ from backend.replay.files import line
 from backend.watch import Watch
 from detectors.kernel.lines import parse
 
+#: Facts that are written as they are.
+FACTS = ("attempts", "versions", "outages", "maintenances", "steps", "checkpoints")
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -68,7 +71,8 @@ class Recorder:
         else:
             row["events"] = [asdict(event) | {"attrs": dict(event.attrs)} for event in batch.events]
         row["nodes"] = [asdict(facts) | {"flags": sorted(facts.flags)} for facts in batch.nodes]
-        row["attempts"] = [asdict(attempt) for attempt in batch.attempts]
+        for name in FACTS:
+            row[name] = [spoken(asdict(facts)) for facts in getattr(batch, name)]
         row["dropped"] = dict(batch.dropped)
         if self._watch.dark != self._dark:
             row["dark"] = self._dark = self._watch.dark
@@ -106,6 +110,14 @@ class Recorder:
 
 def _number(value: float) -> str:
     return repr(value).replace("nan", "NaN").replace("inf", "Inf")
+
+
+def spoken(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers that JSON has no word for, as the texts that are read as them again: a loss may be NaN."""
+    return {
+        key: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in facts.items()
+    }
 
 
 def rows_of(events: Sequence[RawEvent], now: float) -> list[dict[str, Any]] | None:

@@ -17,12 +17,14 @@ from typing import Self
 from backend.facts import Batch, NodeFacts
 from backend.ingest.base import SourceError
 from backend.ingest.bundle.folder import ARRIVALS, PARTS, BundleError, PartFile, described, found_parts, part_file
+from backend.ingest.bundle.job_logs import JobLog, job_logs
 from backend.ingest.bundle.reading import BLOCK_BYTES, BadRows, Progress, Reading
 from backend.ingest.bundle.recorded import Recorded, look_at
 from backend.ingest.bundle.rows import GATHER_S, RowReader, SortedRows, log_reader, read_json_rows
 from backend.ingest.bundle.sacct import SortedJobs, read_jobs
 from backend.ingest.bundle.spill import MAX_ROWS
 from backend.ingest.bundle.telemetry import USUAL_INTERVAL_S, Telemetry, read_telemetry
+from backend.ingest.bundle.training import READERS, SortedCheckpoints, SortedSteps
 from backend.ingest.topology import topology_batch
 from detectors.catalogue import Catalogue
 from detectors.model import Need
@@ -95,7 +97,7 @@ class Bundle:
         if self.arrivals is not None:
             files = {file.name: file for some in self.parts.values() for file in some}
             recorded = look_at(self.arrivals, files, catalogue, reading)
-            return Prepared(self, work, reading.bad, (), None, (), None, {}, recorded)
+            return Prepared(self, work, reading.bad, (), None, (), None, recorded=recorded)
         parts, by_part = self.parts, {reader.part: reader for reader in readers}
         topology = _topology(parts["topology"][0], reading) if "topology" in parts else ()
         jobs = read_jobs(parts["jobs"], self.timezone, reading, work, max_rows) if "jobs" in parts else None
@@ -107,9 +109,10 @@ class Bundle:
         telemetry = None
         if "telemetry" in parts:
             telemetry = read_telemetry(parts["telemetry"], reading, work, catalogue, needs, max_rows)
-        known = {"topology", "jobs", "telemetry", *by_part}
-        unread = {part: _unread(files, reading) for part, files in parts.items() if part not in known}
-        return Prepared(self, work, reading.bad, topology, jobs, rows, telemetry, unread)
+        ours = [part for part in READERS if part in parts and part not in by_part]
+        training = tuple(READERS[part](parts[part], reading, work, max_rows) for part in ours)
+        logs = job_logs(parts.get("job_logs", ()))
+        return Prepared(self, work, reading.bad, topology, jobs, rows, telemetry, training, logs)
 
 
 def open_bundle(folder: Path) -> Bundle:
@@ -134,19 +137,10 @@ def open_bundle(folder: Path) -> Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """A part that is there and that nothing reads yet."""
-
-    files: int
-    rows: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """A bundle read and sorted; close it, or use ``with``, to free the disk.
 
-    bad: rows that were left out; unread: parts that are there and not used.
+    bad: rows that were left out. training: steps, checkpoints, or both. job_logs: what jobs printed, not yet looked at.
     """
 
     bundle: Bundle
@@ -156,7 +150,8 @@ class Prepared:
     jobs: SortedJobs | None
     rows: tuple[SortedRows, ...]
     telemetry: Telemetry | None
-    unread: Mapping[str, Unread]
+    training: tuple[SortedSteps | SortedCheckpoints, ...] = ()
+    job_logs: tuple[JobLog, ...] = ()
     recorded: Recorded | None = None
 
     def __enter__(self) -> Self:
@@ -203,7 +198,8 @@ class Prepared:
             "jobs": self.jobs.rows.size if self.jobs else 0,
         }
         told |= {rows.reader.part: rows.rows.size for rows in self.rows}
-        told |= {part: unread.rows for part, unread in self.unread.items()}
+        told |= {rows.part: rows.rows.size for rows in self.training}
+        told["job_logs"] = sum(log.file.size for log in self.job_logs)
         return tuple(part for part in PARTS if not told.get(part))
 
     @property
@@ -211,6 +207,7 @@ class Prepared:
         """When the replay begins (unix s): the bundle's start, or the first sample or line if that is earlier. Jobs and
         topology from before are told then, as a watch that starts reads them. 0.0 for a bundle without any time."""
         firsts = [self.bundle.start, *(rows.rows.first for rows in self.rows)]
+        firsts += [rows.rows.first for rows in self.training]
         firsts.append(self.telemetry.rows.first if self.telemetry else None)
         firsts.append(self.recorded.first if self.recorded else None)
         known = [at for at in firsts if at is not None]
@@ -221,16 +218,16 @@ class Prepared:
     def end(self) -> float:
         """When the last row has arrived, or the bundle's end if that is later (unix s)."""
         lasts = [self.bundle.end, self.begin, *(rows.rows.last for rows in self.rows)]
-        lasts += [part.rows.last for part in (self.telemetry, self.jobs) if part is not None]
+        lasts += [part.rows.last for part in (self.telemetry, self.jobs, *self.training) if part is not None]
         lasts.append(self.recorded.last if self.recorded else None)
         return max(at for at in lasts if at is not None)
 
     def batches(self, *, round_s: float = 0.0, gather_s: float = GATHER_S) -> Iterator[tuple[float, Batch]]:
         """(arrival in unix s, Batch) in order of arrival, at equal times by file name; the same each time it is called.
 
-        round_s: telemetry of so many seconds in one batch (the ticks' distance gives what a pulling source brings), 0 =
-        each scrape instant by itself. gather_s: so with rows whose arrival was not recorded. Raises BundleError where
-        the bundle or the sorted files change meanwhile.
+        round_s: telemetry, steps and checkpoints of so many seconds in one batch (the ticks' distance gives what a
+        pulling source brings), 0 = each instant by itself. gather_s: so with lines whose arrival was not recorded.
+        Raises BundleError where the bundle or the sorted files change meanwhile.
         """
         if self.recorded is not None:
             return self.recorded.batches()
@@ -238,12 +235,14 @@ class Prepared:
         streams: list[Iterable[tuple[float, Batch]]] = []
         if self.topology:
             streams.append([(begin, Batch("topology", begin, begin, nodes=self.topology))])
+        streams += [rows.batches(round_s) for rows in self.training if rows.part < "jobs"]
         if self.jobs is not None:
             streams.append(self.jobs.batches(begin))
         streams += [rows.batches(gather_s) for rows in self.rows if rows.reader.part < "telemetry"]
         if self.telemetry is not None:
             streams.append(self.telemetry.batches(round_s))
         streams += [rows.batches(gather_s) for rows in self.rows if rows.reader.part > "telemetry"]
+        streams += [rows.batches(round_s) for rows in self.training if rows.part > "jobs"]
         return heapq.merge(*streams, key=lambda arrived: arrived[0])
 
 
@@ -257,8 +256,3 @@ def _topology(file: PartFile, reading: Reading) -> tuple[NodeFacts, ...]:
     for reject in rejects:
         reading.bad.add(file.name, reject.row + 1, f"{reject.field}: {reject.problem}")
     return batch.nodes
-
-
-def _unread(files: Sequence[PartFile], reading: Reading) -> Unread:
-    rows = sum(block.count(b"\n") for file in files for _, block in reading.blocks(file))
-    return Unread(len(files), rows, sum(file.size for file in files))

@@ -1,8 +1,9 @@
 """A bundle that a running watch recorded: ``arrivals.jsonl`` says what came when, in which order and how much at once.
 
 Each row is one Batch: {"recv_ts", "source", "start", "end"[, "samples", "lines", "nodes", "attempts", "events",
-"dropped", "dark"]}. ``samples`` and ``lines`` count rows of ``telemetry/recorded.om`` and ``logs/recorded.jsonl``,
-which are read on from row to row; these two are what any bundle may hold, the other fields are facts as taken in.
+"versions", "outages", "maintenances", "steps", "checkpoints", "dropped", "dark"]}. ``samples`` and ``lines`` count
+rows of ``telemetry/recorded.om`` and ``logs/recorded.jsonl``, which are read on from row to row; these two are what any
+bundle may hold, the other fields are facts as taken in.
 """
 
 from __future__ import annotations
@@ -17,7 +18,19 @@ import numpy as np
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
-from backend.facts import AttemptFacts, Batch, DeviceLabel, NodeFacts, RawEvent, Series
+from backend.facts import (
+    AttemptFacts,
+    Batch,
+    CheckpointFacts,
+    DeviceLabel,
+    MaintenanceFacts,
+    NodeFacts,
+    OutageFacts,
+    RawEvent,
+    Series,
+    StepFacts,
+    VersionFacts,
+)
 from backend.ingest.bundle.folder import PartFile
 from backend.ingest.bundle.openmetrics import labels_in, sample_of
 from backend.ingest.bundle.reading import BadRows, Reading
@@ -33,6 +46,11 @@ _FACTS: Mapping[str, TypeAdapter[Any]] = {
     "nodes": TypeAdapter(tuple[NodeFacts, ...]),
     "attempts": TypeAdapter(tuple[AttemptFacts, ...]),
     "events": TypeAdapter(tuple[RawEvent, ...]),
+    "versions": TypeAdapter(tuple[VersionFacts, ...]),
+    "outages": TypeAdapter(tuple[OutageFacts, ...]),
+    "maintenances": TypeAdapter(tuple[MaintenanceFacts, ...]),
+    "steps": TypeAdapter(tuple[StepFacts, ...]),
+    "checkpoints": TypeAdapter(tuple[CheckpointFacts, ...]),
 }
 _NOBODY = DeviceLabel("", "")
 
@@ -69,6 +87,7 @@ class Recorded:
         samples, lines = _Lines(self.telemetry, reading, b"#"), _Lines(self.logs, reading)
         for row, document in _rows(self.arrivals, reading):  # those that cannot be read are listed already
             facts = {name: kind.validate_python(document.get(name, ())) for name, kind in _FACTS.items()}
+            events = facts.pop("events")
             body = lines.take(row.lines)
             told = logs_batch(read_rows(body, "application/jsonl", row.recv_ts), row.recv_ts, parse) if body else None
             yield (
@@ -78,11 +97,10 @@ class Recorded:
                     row.start,
                     row.end,
                     series=self._series(samples.take(row.samples)),
-                    events=(*(told.events if told else ()), *facts["events"]),
-                    nodes=facts["nodes"],
-                    attempts=facts["attempts"],
+                    events=(*(told.events if told else ()), *events),
                     dropped=row.dropped,
                     dark=None if row.dark is None else tuple(row.dark),
+                    **facts,
                 ),
             )
 

@@ -64,7 +64,9 @@ def test_a_bundle_says_what_it_holds_and_what_is_missing(tmp_path: Path) -> None
     assert found.ignored == ("telemetry/notes.txt",)
     with prepared(folder) as ready:
         assert ready.dark == found.missing
-        assert (ready.unread["job_logs"].files, ready.unread["job_logs"].rows) == (1, 2)
+        assert [(log.job, log.name, list(log.lines())) for log in ready.job_logs] == [
+            ("7", "out", [(0, "one"), (4, "two")])
+        ]
 
 
 def test_a_part_without_one_good_row_is_dark_too(tmp_path: Path) -> None:
@@ -327,9 +329,7 @@ def test_few_files_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert most <= before + 5
 
 
-def test_another_part_is_read_by_giving_its_reader(tmp_path: Path) -> None:
-    """How training rows and checkpoints join in later."""
-
+def test_a_part_is_read_by_the_reader_that_is_given_for_it(tmp_path: Path) -> None:
     class Step(Row):
         ts: Moment
         step: int
@@ -343,8 +343,8 @@ def test_another_part_is_read_by_giving_its_reader(tmp_path: Path) -> None:
     files = {"training/a.jsonl": b'{"ts": %d, "step": 1}\n{"ts": %d, "step": "x"}\n' % (T + 1, T + 1)}
     folder = bundle(tmp_path, files=files, logs={"a": [line(T + 2)]})
     with prepared(folder) as ready:
-        assert ready.unread["training"].rows == 2
+        assert [rows.rows.size for rows in ready.training] == [0]  # neither says whose it is
     with prepared(folder, readers=[log_reader(), RowReader("training", Step, batch)]) as ready:
         assert [b.source for _, b in ready.batches()] == ["steps", "logs"]
-        assert not ready.unread and ready.bad.by_file == {"training/a.jsonl": 1}
+        assert not ready.training and ready.bad.by_file == {"training/a.jsonl": 1}
     assert bodies == [b'{"ts": %d, "step": 1}' % (T + 1)]

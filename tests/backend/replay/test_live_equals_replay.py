@@ -11,12 +11,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backend.facts import Batch
+from backend.clock import ManualClock, utc
+from backend.facts import (
+    AttemptFacts,
+    Batch,
+    CheckpointFacts,
+    MaintenanceFacts,
+    NodeFacts,
+    OutageFacts,
+    StepFacts,
+    VersionFacts,
+)
 from backend.ingest.bundle.bundle import open_bundle
-from backend.replay.run import replay
+from backend.replay.record import Recorder
+from backend.replay.run import own_store, replay
 from backend.settings import Incidents, Settings
 from detectors.catalogue import load
-from tests.backend.replay.live import T0, TICK_S, Step, jobs, kernel, label, nodes, recorded, scrape
+from tests.backend.replay.live import T0, TICK_S, Step, jobs, kernel, label, nodes, recorded, scrape, watch_on
 
 FILES = ("findings.jsonl", "incidents.jsonl")
 NODES, GPUS = 3, 4
@@ -107,3 +118,29 @@ def test_a_bad_row_of_a_recording_is_listed_and_costs_itself(tmp_path: Path) -> 
     assert summary["bad_rows"]["count"] == 2
     assert {row["file"] for row in summary["bad_rows"]["first"]} == {"arrivals.jsonl"}
     assert (tmp_path / "again" / "findings.jsonl").read_bytes() == (live / "findings.jsonl").read_bytes()
+
+
+def test_every_kind_of_fact_is_recorded_as_it_was_taken_in(tmp_path: Path) -> None:
+    at = T0 + 1.0
+    step = StepFacts(T0, "r", "7", 4, float("inf"), 0.5, 3.0, None, 2, None, 4, {"lr": 3e-4, "phase": "warmup"})
+    sent = Batch(
+        "any", T0, at,
+        nodes=(NodeFacts("gpu-0001", "idle", frozenset({"DRAIN"}), partitions=("a", "b"), labels={"zone": "x"}),),
+        attempts=(AttemptFacts("7", 1, gpus=(("gpu-0001", (0, 3)),), roles=(("gpu-0001", "stage-3"),), signal=9),),
+        versions=(VersionFacts("gpu-0001", "driver", "550.54", T0, "GPU-1"),),
+        outages=(OutageFacts("gpu-0001", T0, None, "DOWN", "fan", "ada"),),
+        maintenances=(MaintenanceFacts("m", ("gpu-0001",), T0, None, "power"),),
+        steps=(step,),
+        checkpoints=(CheckpointFacts(T0, "r", 4, "save", 3.5, None, "7", blocking=False),),
+    )  # fmt: skip
+    (tmp_path / "live").mkdir()
+    with own_store(tmp_path / "live") as store:
+        clock = ManualClock(utc(at))
+        recorder = Recorder(watch_on(store, clock), tmp_path / "bundle")
+        recorder.accept(sent)
+        recorder.close()
+    with open_bundle(tmp_path / "bundle").prepare(tmp_path, load()) as ready:
+        ((arrival, again),) = ready.batches()
+    assert arrival == at
+    for name in ("nodes", "attempts", "versions", "outages", "maintenances", "steps", "checkpoints"):
+        assert getattr(again, name) == getattr(sent, name), name
