@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.services import slurm_accounting
 from tests.services.need import need
 
 #: Gpu devices of a node; gres.conf wants character devices, and a link to /dev/null passes.
@@ -53,7 +54,7 @@ JobRequeue=1
 GresTypes=gpu
 PropagateResourceLimits=NONE
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-{nodes}
+{more}{nodes}
 PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 NODE = (
@@ -136,7 +137,7 @@ class SlurmCluster:
         if "slurmctld" in self.running:
             self.resume_controller()
             self.run("scancel", "--signal=KILL", "--full", f"--user={_user()}", check=False)
-        for name in [*self.nodes, "slurmctld", "munged"]:
+        for name in [*self.nodes, "slurmrestd", "slurmctld", "slurmdbd", "mariadbd", "munged"]:
             if name in self.running:
                 _end(self.running.pop(name), signal.SIGTERM)
         for pid in self._left():
@@ -163,8 +164,11 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm(nodes: int = 4) -> Iterator[SlurmCluster]:
-    """A cluster of gpu-0000, gpu-0001 ... with 8 GPUs each, all idle; everything is gone at exit."""
+def slurm(nodes: int = 4, *, accounting: bool = False, more: str = "", topology: str = "") -> Iterator[SlurmCluster]:
+    """A cluster of gpu-0000, gpu-0001 ... with 8 GPUs each, all idle; everything is gone at exit.
+
+    accounting: with slurmdbd and MariaDB. more: further lines of slurm.conf. topology: its topology.conf.
+    """
     programs = {
         "slurmctld": need("slurmctld", "slurmctld slurm-wlm-basic-plugins"),
         "slurmd": need("slurmd", "slurmd slurm-wlm-basic-plugins"),
@@ -174,29 +178,36 @@ def slurm(nodes: int = 4) -> Iterator[SlurmCluster]:
     folder = Path(tempfile.mkdtemp(prefix="wk-slurm-"))  # short: a socket's path has at most 107 characters
     try:
         names = tuple(f"gpu-{i:04d}" for i in range(nodes))
-        cluster = SlurmCluster(folder, _lay_out(folder, names), names, programs)
+        kept = slurm_accounting.accounting(folder, *_free_ports(2)) if accounting else None
+        cluster = SlurmCluster(folder, _lay_out(folder, names, more + (kept.conf() if kept else "")), names, programs)
+        (folder / "etc" / "topology.conf").write_text(topology)
         with ExitStack() as stack:
             stack.callback(cluster.stop)
-            _boot(cluster)
+            _boot(cluster, kept)
             yield cluster
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _boot(cluster: SlurmCluster) -> None:
+def _boot(cluster: SlurmCluster, kept: slurm_accounting.Accounting | None) -> None:
     munge = cluster.folder / "munge"
     named = {"key-file": "key", "socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
     options = [f"--{option}={munge / name}" for option, name in named.items()]
     cluster._start("munged", "munged", "--foreground", "--force", *options)
     cluster.wait("munge socket", (munge / "sock").exists)
+    if kept is not None:
+        cluster.programs |= kept.programs
+        slurm_accounting.start(kept, cluster._start, cluster.wait, cluster.env)
     cluster.start_controller()
     cluster.wait("controller", lambda: "UP" in cluster.run("scontrol", "ping", check=False))
     for name in cluster.nodes:
         cluster.start_node(name)
     cluster.wait("idle nodes", cluster.idle)
+    if kept is not None:
+        slurm_accounting.registered(cluster.env)
 
 
-def _lay_out(folder: Path, names: tuple[str, ...]) -> Path:
+def _lay_out(folder: Path, names: tuple[str, ...], more: str) -> Path:
     for part in ("etc", "log", "run", "state", "munge", "dev", *(f"spool.{n}" for n in names)):
         (folder / part).mkdir()
     for gpu in range(GPUS):
@@ -208,7 +219,7 @@ def _lay_out(folder: Path, names: tuple[str, ...]) -> Path:
     port, *ports = _free_ports(len(names) + 1)
     lines = [NODE.format(name=n, host=host, port=p, gpus=GPUS) for n, p in zip(names, ports, strict=True)]
     conf = folder / "etc" / "slurm.conf"
-    conf.write_text(CONF.format(host=host, port=port, user=_user(), folder=folder, nodes="\n".join(lines)))
+    conf.write_text(CONF.format(host=host, port=port, user=_user(), folder=folder, nodes="\n".join(lines), more=more))
     gres = [f"NodeName={n} Name=gpu Type=h100 File={folder}/dev/nvidia[0-{GPUS - 1}]" for n in names]
     (folder / "etc" / "gres.conf").write_text("\n".join(gres) + "\n")
     return conf
