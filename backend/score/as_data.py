@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from backend.reliability.intervals import Interval, Mean, Quantile, Rate, Share
 from backend.score.chance import Chance
 from backend.score.figures import FaultFigures, IncidentFigures
-from backend.score.intervals import Interval, Mean, Quantile, Rate, Share
 from backend.score.scoring import Score
 from backend.score.verdicts import FaultResult, IncidentResult
 

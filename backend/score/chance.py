@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from backend.score.intervals import TAIL, Interval
+from backend.reliability.intervals import TAIL, Interval
 
 #: The truth is turned by this share of the span at least, either way, so that no fault meets its own signs.
 LEAST_TURN = 0.1

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from backend.reliability.intervals import Mean, Quantile, Rate, Share, mean, quantile, rate, share
 from backend.score.chance import Chance, Pairs, chance
-from backend.score.intervals import Mean, Quantile, Rate, Share, mean, quantile, rate, share
 from backend.score.places import Touch, word_of
 from backend.score.verdicts import EXCLUSIONS, VERDICTS, Exclusion, FaultResult, IncidentResult, Verdict
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
+from backend.reliability.intervals import Interval, Mean, Quantile, Rate, Share
 from backend.score.chance import Chance
 from backend.score.figures import FaultFigures, IncidentFigures
-from backend.score.intervals import Interval, Mean, Quantile, Rate, Share
 from backend.score.scoring import DAY_S, FLEET_GPUS, Score
 
 WIDTH = 100

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.score.intervals import bootstrap, mean, quantile, rate, share, wilson
+from backend.reliability.intervals import bootstrap, mean, quantile, rate, share, wilson
 
 
 @pytest.mark.parametrize(
