@@ -258,6 +258,8 @@ class Batch:
     """All that one read brought. ``start`` to ``end`` is the span it covered, so that absence means something.
 
     dark: a recording's word on which sources did not answer from then on; None = it says nothing of that.
+    marks: how far the source has come, by name (None = forget it); kept in the same transaction as the events, so that
+    nothing is lost and nothing comes twice. more: the source was not at its end; read again at once.
     """
 
     source: str
@@ -274,6 +276,8 @@ class Batch:
     maintenances: tuple[MaintenanceFacts, ...] = ()
     steps: tuple[StepFacts, ...] = ()
     checkpoints: tuple[CheckpointFacts, ...] = ()
+    marks: Mapping[str, str | None] = field(default_factory=dict)
+    more: bool = False
 
 
 # --- incidents ------------------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ from functools import partial
 
 from backend import orders, pipeline, proposals, returns
 from backend.clock import Clock, unix
-from backend.ingest.base import Source, SourceError
+from backend.facts import Batch
+from backend.ingest.base import Follows, Source, SourceError
 from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
-from backend.store import events, system
+from backend.store import events, marks, system
 from backend.store.engine import Store
 from backend.watch import Watch
 
@@ -130,7 +131,8 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
     ]
     for source, every_s in parts.sources.get(name, ()):
         pause = on_the_beat(parts.clock, stop)
-        found.append(Loop(name, "source", source.name, every_s, Pull(watch, source, every_s), pause))
+        counts = source.counts if isinstance(source, Follows) else dict
+        found.append(Loop(name, "source", source.name, every_s, Pull(watch, source, every_s), pause, counts))
     return found
 
 
@@ -191,7 +193,7 @@ def deliver_loop(parts: Parts, channel: str, stop: threading.Event) -> Loop:
 
 class Pull:
     """Reads one source from where it last came to until now, after a restart from where the saved ring had seen all;
-    while it fails, it counts as dark."""
+    while it fails, it counts as dark. A source that follows goes on from what was committed last."""
 
     def __init__(self, watch: Watch, source: Source, every_s: float) -> None:
         self._watch = watch
@@ -199,6 +201,7 @@ class Pull:
         self._every_s = every_s
         self._needs = frozenset(need for detector in watch.detectors for need in detector.needs)
         self._read_to: float | None = None
+        self._resumed = False
 
     def __call__(self) -> bool:
         end = unix(self._watch.clock.now())
@@ -206,10 +209,26 @@ class Pull:
         start = known if known is not None and known < end else end - self._every_s
         answered = False
         try:
-            batch = self._source.read(self._needs, max(start, end - REACH_BACK_S), end)
+            batch = self._read(max(start, end - REACH_BACK_S), end)
             answered = True
         finally:  # whatever it raised: what cannot be read is dark
             self._watch.darken(self._source.name, not answered)
-        pipeline.accept(self._watch, batch, pushed=False)
+        if not (isinstance(self._source, Follows) and quiet(batch)):
+            pipeline.accept(self._watch, batch, pushed=False)
+        self._resumed = True
         self._read_to = end
-        return False
+        return batch.more
+
+    def _read(self, start: float, end: float) -> Batch:
+        """One read. Until its batch is taken, what the source remembers of it counts for nothing."""
+        if not self._resumed and isinstance(self._source, Follows):
+            with self._watch.store.read() as session:
+                known = marks.marks(session, self._watch.cluster, self._source.name)
+            self._source.resume(known)
+        self._resumed = False
+        return self._source.read(self._needs, start, end)
+
+
+def quiet(batch: Batch) -> bool:
+    """Whether a batch brought nothing that would have to be written down."""
+    return not (batch.events or batch.marks or batch.attempts or batch.nodes or batch.series)

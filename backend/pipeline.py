@@ -20,7 +20,7 @@ from backend.incidents.correlate import correlate
 from backend.incidents.record import Delta, frozen_keys, record
 from backend.model.events import Event as EventRow
 from backend.ring import fit
-from backend.store import events, incidents, system
+from backend.store import events, incidents, marks, system
 from backend.watch import TICKS, Watch
 from detectors.fuse import Suspicion, fuse
 from detectors.model import BoolArray, Entity, Event, Finding, Fleet, Judged, Tick
@@ -59,6 +59,7 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
             watch.inventory.absorb(session, batch, now)
             rows = [event_row(watch, raw, batch.source) for raw in batch.events]
             taken, duplicates = events.append_events(session, watch.cluster, rows)
+            marks.keep_marks(session, watch.cluster, batch.source, batch.marks, now)
             if pushed:
                 hear(session, watch, batch)
         before = watch.ring.dropped + Counter({LATE: watch.ring.late})

@@ -24,7 +24,7 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
     "time": sa.DateTime(timezone=True),
 }
 TABLES = """
-    exclusion decision orders cluster node device attempt allocation event finding detectorstate cursor
+    exclusion decision orders cluster node device attempt allocation event finding detectorstate cursor mark
     incident entry message delivery users sessions tokens audit beat secret
 """
 
@@ -181,6 +181,13 @@ def _events() -> None:
         cluster:text name:text position:big at:time?
     """,
         key="cluster name",
+    )
+    _table(
+        "mark",
+        """
+        cluster:text source:text name:text position:text at:time
+    """,
+        key="cluster source name",
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Protocol
+from collections.abc import Mapping, Set
+from typing import Protocol, runtime_checkable
 
 from backend.facts import Batch
 from detectors.model import Need
@@ -25,4 +25,17 @@ class Source(Protocol):
 
     def read(self, needs: Set[Need], start: float, end: float) -> Batch:
         """All of ``needs`` this source has between two unix times. Raises SourceError; never blocks without limit."""
+        ...
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """What a source has beside Source where it follows something and keeps ``Batch.marks``."""
+
+    def resume(self, marks: Mapping[str, str]) -> None:
+        """Go on from what was committed last. Called before the first read, and after a batch that was not taken."""
+        ...
+
+    def counts(self) -> Mapping[str, float]:
+        """What it cost and what it left out, for System."""
         ...

@@ -71,6 +71,17 @@ class DetectorState(SQLModel, table=True):
     arrays: bytes = Field(sa_type=LargeBinary)
 
 
+class Mark(SQLModel, table=True):
+    """How far a source that follows something has come; written with the events that it brought. ``position`` is the
+    source's own text (JSON)."""
+
+    cluster: str = Field(primary_key=True)
+    source: str = Field(primary_key=True)
+    name: str = Field(primary_key=True)
+    position: str
+    at: datetime = when()
+
+
 class Cursor(SQLModel, table=True):
     """How far a reader has come in a numbered log."""
 
