@@ -10,7 +10,20 @@ from pydantic_core import PydanticCustomError
 
 from backend.clients.hostlist import MAX_HOSTS, HostlistError, expand, is_host
 from backend.facts import AttemptFacts, Batch
-from backend.ingest.rows import MAX_AHEAD_S, MaybeMoment, Name, Reject, Rejects, Row, Rows, counted, numbered, read
+from backend.ingest.rows import (
+    MAX_AHEAD_S,
+    Host,
+    MaybeMoment,
+    Name,
+    Reject,
+    Rejects,
+    Row,
+    Rows,
+    clean,
+    counted,
+    numbered,
+    read,
+)
 
 #: The words of Slurm (``man squeue``, JOB STATE CODES); other schedulers' agents translate to them.
 # fmt: off
@@ -21,6 +34,8 @@ STATES = frozenset({
     "SIGNALING", "STAGE_OUT", "RESV_DEL_HOLD", "EXPEDITING", "UNKNOWN",
 })
 # fmt: on
+#: Longest text that explains a job, in characters; a path may be this long.
+MAX_WORDS = 4_096
 #: States in which a job has started, and in which it has ended.
 RUNS = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "RESIZING", "STOPPED", "SIGNALING", "STAGE_OUT"})
 ENDED = frozenset(
@@ -50,8 +65,19 @@ def _hosts(value: object) -> object:
 Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts)]
 
 
+def _words(value: object) -> object:
+    """Text that explains and identifies nothing: what cannot be shown of it, and what is too much, is left out."""
+    if value is None:
+        return ""
+    return "".join(c for c in clean(value) if c.isprintable()).strip()[:MAX_WORDS] if isinstance(value, str) else value
+
+
+Words = Annotated[str, BeforeValidator(_words)]
+
+
 class JobRow(Row):
-    """One attempt. Times are unix s or RFC 3339; ``nodes`` and ``excluded`` are lists or hostlists."""
+    """One attempt. Times are unix s or RFC 3339; ``nodes`` and ``excluded`` are lists or hostlists; ``gpus`` are the
+    indices held on each node; ``signal`` 0 is none."""
 
     job: Name = Field(min_length=1)
     restart: int = Field(0, ge=0, le=2_147_483_647)
@@ -65,6 +91,20 @@ class JobRow(Row):
     nodes: Hosts = ()
     gpus_per_node: int = Field(0, ge=0, le=1024)
     excluded: Hosts = ()
+    unit: Name = ""
+    array: Name = ""
+    partition: Name = ""
+    account: Name = ""
+    gpus: dict[Host, list[Annotated[int, Field(ge=0, le=1023)]]] = Field(default_factory=dict, max_length=MAX_HOSTS)
+    roles: dict[Host, Name] = Field(default_factory=dict, max_length=MAX_HOSTS)
+    exit_code: int | None = Field(None, ge=-1, le=65_535)
+    signal: int | None = Field(None, ge=0, le=127)
+    reason: Words = ""
+    dependency: Words = ""
+    requeued_by: Name = ""
+    limit_s: float | None = Field(None, ge=0)
+    outputs: tuple[Words, ...] = Field((), max_length=16, strict=False)
+    source: Name = ""
 
     @field_validator("state")
     @classmethod
@@ -125,4 +165,19 @@ def attempt_of(row: JobRow) -> AttemptFacts:
         nodes=row.nodes,
         gpus_per_node=row.gpus_per_node,
         excluded=row.excluded,
+        unit=row.unit,
+        name=row.run,
+        array=row.array,
+        partition=row.partition,
+        account=row.account,
+        gpus=tuple(sorted((node, tuple(sorted(set(held)))) for node, held in row.gpus.items())),
+        roles=tuple(sorted(row.roles.items())),
+        exit_code=row.exit_code,
+        signal=row.signal or None,
+        reason=row.reason,
+        dependency=row.dependency,
+        requeued_by=row.requeued_by,
+        limit_s=row.limit_s,
+        outputs=row.outputs,
+        source=row.source,
     )

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from backend.clients.hostlist import HostlistError, expand
+from backend.clients.hostlist import MAX_NAME, HostlistError, expand
 from backend.clients.slurm_records import HOLDING, WAITING, parse_gpus
+from backend.clients.submit_line import options_of
 from backend.facts import AttemptFacts, Batch
 from backend.ingest.bundle.folder import PartFile
 from backend.ingest.bundle.reading import Reading, Shelf
@@ -29,7 +30,17 @@ FREE_TEXT = ("SubmitLine", "JobName", "Comment", "AdminComment", "SystemComment"
 _NEVER = frozenset({"", "Unknown", "None", "N/A", "(null)", "NONE"})
 _NO_NODES = frozenset({"", "None assigned", "None", "(null)", "N/A", "Unknown"})
 _JOB = re.compile(r"[0-9][^|\s]*\|")
-_EXCLUDE = re.compile(r"(?:^|\s)(?:--exclude(?:=|\s+)|-x\s*)[\"']?([^\s\"']+)")
+#: How comments of submit filters and retry scripts name nodes that were left out: a word, "=" or ":", a hostlist.
+_EXCLUDE = re.compile(
+    r"(?:^|[\s;,{(])[\"']?(?:(?:--exclude|-x)[=\s]|(?:excluded?(?:_?nodes?)?|exc_?node_?list)[\"']?\s*[=:])\s*[\"']?"
+    r"((?:[^\s\"';\[\]})]|\[[^\]]*\])+)",
+    re.IGNORECASE,
+)
+#: Columns that may name excluded nodes besides the submit line.
+COMMENTS = ("Comment", "AdminComment", "SystemComment", "Extra")
+_LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+#: What of a pattern of output files (man sbatch, FILENAME PATTERN) accounting can tell.
+_PATTERN = re.compile(r"%(?:\d*)([A-Za-z%])")
 #: What is known at each stage of an attempt; the order in which they come.
 SUBMITTED, STARTED, ENDED = range(3)
 #: offset, size, restart, stage.
@@ -81,7 +92,8 @@ class Table:
         said = cells.get("NodeList", "").strip()
         nodes = [] if said in _NO_NODES else expand(said)
         restarts = cells.get("Restarts", "").strip()
-        return {
+        options = options_of(cells.get("SubmitLine", ""))
+        document = {
             "job": (cells.get("JobIDRaw") or cells.get("JobID", "")).strip(),
             "restart": int(restarts) if restarts.isascii() and restarts.isdigit() else 0,
             "run": cells.get("JobName", "").strip(),
@@ -89,9 +101,10 @@ class Table:
             "state": cells["State"],
             "nodes": nodes,
             "gpus_per_node": _gpus(cells) // max(1, len(nodes)),
-            "excluded": excluded(cells.get("SubmitLine", "")),
+            "excluded": excluded(cells, options),
             **{name.lower(): moment(cells.get(name, ""), self.zone) for name in ("Submit", "Eligible", "Start", "End")},
         }
+        return document | more_of(cells, options)
 
 
 def _gpus(cells: Mapping[str, str]) -> int:
@@ -112,14 +125,83 @@ def moment(text: str, zone: tzinfo) -> float | None:
     return (at if at.tzinfo else at.replace(tzinfo=zone)).timestamp()
 
 
-def excluded(submit_line: str) -> list[str]:
-    """Nodes that ``--exclude`` or ``-x`` of a submit line names; none where that cannot be read."""
-    match = _EXCLUDE.search(submit_line)
+def excluded(cells: Mapping[str, str], options: Mapping[str, str]) -> list[str]:
+    """Nodes that the submit line or a comment names as left out; none where that cannot be read."""
+    said = [options.get("exclude", ""), cells.get("ExcNodeList", "")]
+    words = [match[1] for name in COMMENTS for match in _EXCLUDE.finditer(cells.get(name, ""))]
+    said += [word for word in words if any(c.isdigit() for c in word)]  # a sentence is no list of nodes
+    return list(dict.fromkeys(name for text in said for name in _hosts(text)))
+
+
+def _hosts(text: str) -> list[str]:
     try:
-        names = expand(match[1]) if match else []
+        names = expand(text.strip(",")) if text not in _NO_NODES else []
     except HostlistError:
         return []
     return names if all(is_host(name) for name in names) else []
+
+
+def more_of(cells: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
+    """What else accounting says of an attempt. A cell that cannot be read costs itself, never the row."""
+    code, signal = _exit(cells.get("ExitCode", ""))
+    job = cells.get("JobID", "").strip()
+    return {
+        "unit": _short(cells.get("SLUID", "")),
+        "array": job if re.fullmatch(r"\d+_\d+", job) else "",
+        "partition": _short(cells.get("Partition", "")),
+        "account": _short(cells.get("Account", "")),
+        "exit_code": code,
+        "signal": signal,
+        "reason": _said(cells.get("Reason", "")),
+        "dependency": _said(cells.get("Dependency", "")) or options.get("dependency", ""),
+        "limit_s": _limit_s(cells),
+        "outputs": outputs(cells, options),
+        "source": "sacct",
+    }
+
+
+def _said(text: str) -> str:
+    return "" if text.strip() in _NEVER else text.strip()
+
+
+def _short(text: str) -> str:
+    """A name as the ingest route takes it; "" for what is none."""
+    text = _said(text)
+    return text if text.isprintable() and len(text) <= MAX_NAME else ""
+
+
+def _exit(text: str) -> tuple[int | None, int | None]:
+    """(exit code, signal) of sacct's ``1:0``; None for what is not said."""
+    code, _, signal = text.strip().partition(":")
+    told = tuple(int(one) if one.isascii() and one.isdigit() and len(one) < 4 else None for one in (code, signal))
+    return told[0], told[1] if told[1] is None or told[1] < 128 else None
+
+
+def _limit_s(cells: Mapping[str, str]) -> float | None:
+    """The time limit: minutes of TimelimitRaw, or ``7-00:00:00``. None where there is none."""
+    minutes = cells.get("TimelimitRaw", "").strip()
+    if minutes.isascii() and minutes.isdigit() and len(minutes) < 12:
+        return 60.0 * int(minutes)
+    match = _LIMIT.fullmatch(cells.get("Timelimit", "").strip())
+    days, hours, mins, secs = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
+    return float(((days * 24 + hours) * 60 + mins) * 60 + secs) if match else None
+
+
+def outputs(cells: Mapping[str, str], options: Mapping[str, str]) -> list[str]:
+    """Where the job's own lines went: StdOut and StdErr, else ``--output`` and ``--error``, names filled in. A pattern
+    that accounting cannot fill in (a rank, a node) is left out."""
+    job = cells.get("JobID", "").strip()
+    array, _, task = job.partition("_")
+    known = {"j": cells.get("JobIDRaw", "").strip() or job, "A": array, "a": task, "x": cells.get("JobName", "")}
+    known |= {"u": cells.get("User", ""), "%": "%"}
+    found: list[str] = []
+    for column, option in (("StdOut", "output"), ("StdErr", "error")):
+        text = _said(cells.get(column, "")) or options.get(option, "")
+        codes = set(_PATTERN.findall(text))
+        if text and all(known.get(code) for code in codes):
+            text = _PATTERN.sub(lambda match: known[match[1]], text)
+            found.append(text if text.startswith("/") else str(PurePosixPath(_said(cells.get("WorkDir", "")), text)))
+    return list(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backend.clients.submit_line import options_of
 from backend.facts import AttemptFacts
 from backend.ingest.bundle.folder import PartFile
 from backend.ingest.bundle.reading import Reading
@@ -41,8 +42,9 @@ def test_an_attempt_is_told_when_it_is_submitted_when_it_starts_and_when_it_ends
     assert (waiting.start, waiting.end, waiting.eligible, waiting.nodes) == (None, None, None, ())
     assert (running.start, running.end, running.eligible, running.nodes) == (AT + 60, None, AT + 30, ("gpu-0001",))
     assert over == AttemptFacts(
-        "7", 0, "train", "ada", "COMPLETED", AT, AT + 30, AT + 60, AT + 600, ("gpu-0001",), 8, ()
-    )
+        "7", 0, "train", "ada", "COMPLETED", AT, AT + 30, AT + 60, AT + 600, ("gpu-0001",), 8, (), name="train",
+        source="sacct",
+    )  # fmt: skip
     assert T == AT and not reading.bad.count
 
 
@@ -164,11 +166,61 @@ def test_without_a_header_nothing_is_guessed(tmp_path: Path) -> None:
         ("sbatch --exclude=$BAD a.sh", []),
         ("sbatch --exclude=/home/a/bad.txt a.sh", []),
         ("sbatch --exclusive --max-x 3 a.sh", []),
+        ("sbatch -N 4 -J my-x --requeue -x gpu-3 --mem 8G a.sh -x gpu-9 --exclude=gpu-8", ["gpu-3"]),
+        ("sbatch --exclude=gpu-1 --exclude=gpu-2 a.sh", ["gpu-2"]),
+        ("sbatch --wrap python train.py -x 3 --exclude=gpu-1", ["gpu-1"]),
+        ("sbatch -H --exclude=gpu-1 'a b.sh", ["gpu-1"]),
+        ("srun --pty -x gpu-1 bash", ["gpu-1"]),
         ("", []),
     ],
 )
 def test_the_nodes_that_a_submit_line_excludes(line: str, names: list[str]) -> None:
-    assert excluded(line) == names
+    assert excluded({}, options_of(line)) == names
+
+
+@pytest.mark.parametrize(
+    ("comment", "names"),
+    [
+        ("retry 2; exclude=gpu-[1-2],gpu-7", ["gpu-1", "gpu-2", "gpu-7"]),
+        ('{"excluded_nodes": "gpu-3", "by": "autorestart"}', ["gpu-3"]),
+        ("resubmitted with --exclude=gpu-4", ["gpu-4"]),
+        ("ExcNodeList=gpu-5", ["gpu-5"]),
+        ("excluded: none", []),
+        ("nodes were excluded by an admin", []),
+        ("exclude: the broken ones", []),
+        ("", []),
+    ],
+)
+def test_the_nodes_that_a_comment_names_as_excluded(comment: str, names: list[str]) -> None:
+    assert excluded({"Comment": comment}, {"exclude": "gpu-3"} if "gpu-3" in names else {}) == names
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text("-x=exclude gpu1[]'\"\n\\w", max_size=80))
+def test_no_submit_line_breaks_its_reading(line: str) -> None:
+    assert all(name for name in excluded({"Comment": line}, options_of(line)))
+
+
+def test_what_else_accounting_says_of_an_attempt(tmp_path: Path) -> None:
+    header = "JobID|JobIDRaw|JobName|Partition|Account|State|ExitCode|Reason|Restarts|Submit|Start|End|TimelimitRaw|"
+    header += "NodeList|WorkDir|SLUID|SubmitLine"
+    times = "2026-02-02T02:40:00|2026-02-02T02:41:00|2026-02-02T02:50:00"
+    rows = [
+        f"1200_7|1207|train|gpu|team|FAILED|1:9|NonZeroExitCode|0|{times}|90|gpu-1|/home/a|s2A|"
+        "sbatch -o logs/%A_%a-%x.out -e /tmp/%j.err --dependency=afterany:1199 t.sh",
+        f"1300|1300|train|gpu|team|CANCELLED by 7|0:0|None|0|{times}|UNLIMITED|gpu-1|/home/a||sbatch -o %N.out t.sh",
+        f"1400+1|1401|train|gpu|team|TIMEOUT|x|None|0|{times}|Partition_Limit|gpu-1||" + "\0|sbatch t.sh",
+    ]
+    jobs, reading = told(tmp_path, "\n".join([header, *rows]))
+    task, cancelled, odd = (a for a in attempts(jobs) if a.end is not None)
+    assert not reading.bad.count
+    assert (task.array, task.unit, task.partition, task.account) == ("1200_7", "s2A", "gpu", "team")
+    assert (task.exit_code, task.signal, task.reason, task.limit_s) == (1, 9, "NonZeroExitCode", 5400.0)
+    assert (task.dependency, task.source, task.name) == ("afterany:1199", "sacct", "train")
+    assert task.outputs == ("/home/a/logs/1200_7-train.out", "/tmp/1207.err")
+    assert (cancelled.array, cancelled.exit_code, cancelled.signal, cancelled.reason) == ("", 0, None, "")
+    assert (cancelled.limit_s, cancelled.outputs, cancelled.unit) == (None, (), "")
+    assert (odd.array, odd.exit_code, odd.signal, odd.unit, odd.outputs) == ("", None, None, "", ())
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -53,8 +53,31 @@ def test_a_row_is_an_attempt() -> None:
         nodes=("gpu-0001", "gpu-0002", "gpu-0003"),
         gpus_per_node=8,
         excluded=("gpu-0009",),
+        name="pretrain-01",
     )
     assert not rejects
+
+
+def test_what_else_a_scheduler_knows_of_an_attempt() -> None:
+    (attempt, long), rejects = pushed(
+        row(
+            gpus={"gpu-0002": [3, 0, 0], "gpu-0001": [1]},
+            roles={"gpu-0001": "stage-3"},
+            unit="s2A",
+            array="1200_7",
+            exit_code=1,
+            signal=0,
+            limit_s=3600,
+            outputs=["/home/a/7.out"],
+            reason="Node\nDown",
+        ),
+        row(reason="x" * 10_000, outputs=None, gpus={"bad name": [1]}),
+        row(reason="x" * 10_000, dependency=None),
+    )
+    assert attempt.gpus == (("gpu-0001", (1,)), ("gpu-0002", (0, 3))) and attempt.roles == (("gpu-0001", "stage-3"),)
+    assert (attempt.unit, attempt.array, attempt.exit_code, attempt.signal) == ("s2A", "1200_7", 1, None)
+    assert (attempt.limit_s, attempt.outputs, attempt.reason) == (3600.0, ("/home/a/7.out",), "NodeDown")
+    assert len(long.reason) == 4096 and [reject.row for reject in rejects] == [1]
 
 
 def test_run_and_name_mean_the_same() -> None:
