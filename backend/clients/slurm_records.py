@@ -1,4 +1,4 @@
-"""What Slurm's commands print, read into facts: node records as text, job records as JSON, from 22.05 to 25.11."""
+"""What Slurm's commands and its REST say of nodes and jobs, read into facts: 22.05 to 25.11."""
 
 from __future__ import annotations
 
@@ -7,70 +7,35 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backend.clients.hostlist import HostlistError, expand
+from backend.clients.slurm_gres import held_indices
+from backend.clients.slurm_gres import parse_gpus as parse_gpus
+from backend.clients.slurm_outputs import Writer, outputs_of
+from backend.clients.slurm_states import HOLDING as HOLDING
+from backend.clients.slurm_states import SUFFIXES as SUFFIXES
+from backend.clients.slurm_states import WAITING as WAITING
+from backend.clients.slurm_states import job_state, node_state
+from backend.clients.slurm_states import parse_state as parse_state
+from backend.clients.slurm_values import RecordError as RecordError
+from backend.clients.slurm_values import exit_of, names_of, text_of, time_of, words_of
+from backend.clients.slurm_values import number as number
 from backend.facts import AttemptFacts, NodeFacts, owner_of
-
-#: sinfo's suffixes of a state word, as flags (man sinfo, NODE STATE CODES).
-SUFFIXES = {
-    "*": "NOT_RESPONDING",
-    "~": "POWERED_DOWN",
-    "#": "POWERING_UP",
-    "%": "POWERING_DOWN",
-    "@": "REBOOT_REQUESTED",
-    "^": "REBOOT_ISSUED",
-    "$": "MAINTENANCE",
-    "-": "PLANNED",
-    "!": "POWER_DOWN",
-    "+": "",
-}
-BASES = frozenset({"unknown", "down", "idle", "allocated", "error", "mixed", "future"})
-#: Words that sinfo prints instead of base and flags: (base, flags).
-WORDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "alloc": ("allocated", ()),
-    "unk": ("unknown", ()),
-    "mix": ("mixed", ()),
-    "futr": ("future", ()),
-    "drain": ("unknown", ("DRAIN",)),
-    "drained": ("idle", ("DRAIN",)),
-    "draining": ("mixed", ("DRAIN",)),
-    "drng": ("mixed", ("DRAIN",)),
-    "fail": ("idle", ("FAIL",)),
-    "failing": ("mixed", ("FAIL",)),
-    "failg": ("mixed", ("FAIL",)),
-    "comp": ("allocated", ("COMPLETING",)),
-    "completing": ("allocated", ("COMPLETING",)),
-    "maint": ("idle", ("MAINTENANCE",)),
-    "resv": ("idle", ("RESERVED",)),
-    "reserved": ("idle", ("RESERVED",)),
-    "plnd": ("idle", ("PLANNED",)),
-    "planned": ("idle", ("PLANNED",)),
-    "block": ("idle", ("BLOCKED",)),
-    "blocked": ("idle", ("BLOCKED",)),
-    "boot": ("idle", ("REBOOT_ISSUED",)),
-    "reboot": ("idle", ("REBOOT_ISSUED",)),
-    "inval": ("down", ("INVALID_REG",)),
-}
-#: A job in one of these holds its nodes.
-HOLDING = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"})
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED"})
-#: What stands for "nothing" in Slurm's text.
-_NOTHING = frozenset({"", "(null)", "None", "N/A", "n/a", "n/s", "Unknown", "none", "NONE"})
-#: Times beyond this (unix s, year 2100) are Slurm's "never".
-_NEVER = 4_102_444_800
 
 _RECORD = re.compile(r"^(?=NodeName=)", re.MULTILINE)
 _PAIR = re.compile(r"(?:^|\s)(?P<key>[A-Za-z][A-Za-z0-9_/:]*)=(?P<value>\S*)")
 _REASON = re.compile(r"\sReason=(?P<reason>.*?)(?:\s*\[(?P<user>[^\s@\[\]]+)@(?P<at>[^\]\s]+)\]|$)", re.DOTALL)
-_GPUS = re.compile(
-    r"(?:^|,|gres[:/])gpu(?:[:=](?P<model>[A-Za-z0-9_.-]*[A-Za-z_][A-Za-z0-9_.-]*))?(?:[:=](?P<count>[0-9]+))?"
-    r"(?=[,(\s]|$)"
-)
-_TOTAL = re.compile(r"(?:^|,)gres/gpu=([0-9]+)")
-_TAIL = re.compile(r"[^A-Za-z_]+$")
-
-
-class RecordError(ValueError):
-    """Slurm printed something that cannot be read; says what and where."""
+#: OS=Linux 6.1.0-31-amd64 #1 SMP ...: the third word of uname is what runs.
+_KERNEL = re.compile(r"(?:^|\s)Linux (\S+)")
+#: What a node record says beside its state, by the name of the label it becomes: JSON key, text key.
+LABELS = {
+    "features": ("features", "AvailableFeatures"),
+    "features_active": ("active_features", "ActiveFeatures"),
+    "gres": ("gres", "Gres"),
+    "slurm": ("version", "Version"),
+    "reservation": ("reservation", "ReservationName"),
+    "instance_id": ("instance_id", "InstanceId"),
+    "instance_type": ("instance_type", "InstanceType"),
+    "address": ("address", "NodeAddr"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +60,7 @@ class Job:
         return self.attempt.state in WAITING
 
 
-def parse_state(text: str) -> tuple[str, frozenset[str]]:
-    """Base state in lower case and flags, of scontrol's ``IDLE+DRAIN`` or ``DOWN*+DRAIN``, or sinfo's ``drained*``.
-
-    A word that no version of Slurm is known to print gives base "unknown" and stays visible as a flag.
-    """
-    base, flags = "unknown", set[str]()
-    for i, word in enumerate(text.strip().split("+")):
-        tail = _TAIL.search(word)
-        flags.update(SUFFIXES.get(c, "") for c in (tail.group() if tail else ""))
-        bare = word[: tail.start()] if tail else word
-        if i == 0 and bare.lower() in BASES:
-            base = bare.lower()
-        elif i == 0 and bare.lower() in WORDS:
-            base, more = WORDS[bare.lower()]
-            flags.update(more)
-        else:
-            flags.add(bare.upper())
-    return base, frozenset(flags - {""})
+# --- nodes ----------------------------------------------------------------------------------------------------------
 
 
 def parse_nodes(text: str, read_at: float) -> list[NodeFacts]:
@@ -125,15 +73,16 @@ def parse_nodes(text: str, read_at: float) -> list[NodeFacts]:
 
 def _node(record: str, read_at: float) -> NodeFacts:
     reason = _REASON.search(record)
+    plain = record[: reason.start()] if reason else record
     fields: dict[str, str] = {}
-    for pair in _PAIR.finditer(record[: reason.start()] if reason else record):
+    for pair in _PAIR.finditer(plain):
         fields.setdefault(pair["key"], pair["value"])
     if "State" not in fields:
         raise RecordError(f"node record without State: {record[:80]!r}")
     state, flags = parse_state(fields["State"])
-    said = reason["reason"].strip() if reason else ""
-    said = "" if said in _NOTHING else said
+    said = text_of(reason["reason"]) if reason else ""
     count, model = parse_gpus(fields.get("Gres", ""))
+    labels = {name: text_of(fields.get(key)) for name, (_, key) in LABELS.items()}
     return NodeFacts(
         name=fields["NodeName"],
         state=state,
@@ -142,21 +91,57 @@ def _node(record: str, read_at: float) -> NodeFacts:
         reason_owner=owner_of(said, (reason["user"] or "") if reason else ""),
         model=model,
         expected_gpus=count,
-        boot_at=_time(fields.get("BootTime")),
+        boot_at=time_of(fields.get("BootTime")),
         read_at=read_at,
+        partitions=words_of(fields.get("Partitions")),
+        labels=_labels(labels, plain, time_of(reason["at"]) if reason else None),
     )
 
 
-def parse_gpus(text: str) -> tuple[int, str]:
-    """(GPUs, model) of a Gres or TRES text: ``gpu:h100:8(S:0-1)``, ``gres:gpu:8``, ``cpu=2,gres/gpu=16``."""
-    found = [(int(m["count"] or 1), m["model"] or "") for m in _GPUS.finditer(text)]
-    total = _TOTAL.search(text)  # a TRES text repeats the total by type
-    count = int(total[1]) if total else sum(count for count, _ in found)
-    return count, next((model for _, model in found if model), "")
+def _labels(said: Mapping[str, str], system: str, reason_at: float | None) -> dict[str, str]:
+    """Labels that say something; ``reason_at`` (unix s) as digits."""
+    kernel = _KERNEL.search(system)
+    found = {**said, "kernel": kernel[1] if kernel else "", "reason_at": f"{reason_at:.0f}" if reason_at else ""}
+    if found.get("features_active") == found.get("features"):
+        found["features_active"] = ""
+    return {name: value for name, value in found.items() if value}
+
+
+def read_nodes(document: Any, read_at: float) -> list[NodeFacts]:
+    """Nodes of ``GET /slurm/v0.0.NN/nodes/`` or ``sinfo --json`` with node records. Raises RecordError."""
+    if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
+        raise RecordError("no list of nodes in the answer")
+    return [_read_node(record, read_at) for record in document["nodes"]]
+
+
+def _read_node(record: Any, read_at: float) -> NodeFacts:
+    if not isinstance(record, dict) or not text_of(record.get("name")):
+        raise RecordError(f"node record without name: {str(record)[:80]}")
+    state, flags = node_state(record)
+    said = text_of(record.get("reason"))
+    count, model = parse_gpus(str(record.get("gres") or ""))
+    labels = {name: ",".join(words_of(record.get(key))) for name, (key, _) in LABELS.items()}
+    labels["slurm"] = labels["slurm"] or text_of(record.get("slurmd_version"))
+    return NodeFacts(
+        name=str(record["name"]),
+        state=state,
+        flags=flags,
+        reason=said,
+        reason_owner=owner_of(said, text_of(record.get("reason_set_by_user"))),
+        model=model,
+        expected_gpus=count,
+        boot_at=time_of(record.get("boot_time")),
+        read_at=read_at,
+        partitions=words_of(record.get("partitions")),
+        labels=_labels(labels, text_of(record.get("operating_system")), time_of(record.get("reason_changed_at"))),
+    )
+
+
+# --- jobs -----------------------------------------------------------------------------------------------------------
 
 
 def parse_jobs(document: Any) -> list[Job]:
-    """Jobs of ``squeue --json``, openapi v0.0.38 (22.05) and later. Raises RecordError.
+    """Jobs of ``squeue --json`` or ``GET /slurm/v0.0.NN/jobs/``, v0.0.38 (22.05) and later. Raises RecordError.
 
     JSON, because in text a job's name could forge any field, even another job's whole record.
     """
@@ -168,40 +153,73 @@ def parse_jobs(document: Any) -> list[Job]:
 def _job(record: Any) -> Job:
     if not isinstance(record, dict) or number(record.get("job_id")) is None:
         raise RecordError(f"job record without job_id: {str(record)[:80]}")
-    states = record.get("job_state")
-    words = [str(s) for s in states] if isinstance(states, list) else [str(states or "UNKNOWN")]
-    state = "COMPLETING" if "COMPLETING" in words and words[0] not in WAITING else words[0]
-    ended = state not in HOLDING | WAITING
-    nodes = _names(record.get("nodes")) if state not in WAITING else ()
-    attempt = AttemptFacts(
-        job=str(number(record["job_id"])),
-        restart=number(record.get("restart_cnt")) or 0,
-        run=str(record.get("name") or ""),
-        user=str(record.get("user_name") or ""),
-        state=state,
-        submit=_time(record.get("submit_time")),
-        eligible=_time(record.get("eligible_time")),
-        start=None if state in WAITING else _time(record.get("start_time")),
-        end=_time(record.get("end_time")) if ended else None,
-        nodes=nodes,
-        gpus_per_node=_gpus_per_node(record, len(nodes)),
-        excluded=_names(record.get("excluded_nodes")),
-    )
+    attempt = _attempt(record, str(number(record["job_id"])), job_state(record.get("job_state")))
     return Job(
         attempt,
         batch=bool(record.get("batch_flag")),
         may_requeue=bool(record.get("requeue", True)),
-        required=_names(record.get("required_nodes")),
+        required=names_of(record.get("required_nodes")),
     )
 
 
-def number(value: Any) -> int | None:
-    """A number of Slurm's JSON: plain (to 23.02) or {"set","infinite","number"} (from 23.11); unset gives None."""
-    if isinstance(value, Mapping):
-        if not value.get("set") or value.get("infinite"):
-            return None
-        value = value.get("number")
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _attempt(record: Mapping[str, Any], job: str, state: str) -> AttemptFacts:
+    ended = state not in HOLDING | WAITING
+    nodes = names_of(record.get("nodes")) if state not in WAITING else ()
+    details = record.get("gres_detail")
+    limit = number(record.get("time_limit"))
+    code, signal = exit_of(record.get("exit_code")) if ended else (None, None)
+    return AttemptFacts(
+        job=job,
+        restart=number(record.get("restart_cnt")) or 0,
+        run=str(record.get("name") or ""),
+        user=text_of(record.get("user_name")),
+        state=state,
+        submit=time_of(record.get("submit_time")),
+        eligible=time_of(record.get("eligible_time")),
+        start=None if state in WAITING else time_of(record.get("start_time")),
+        end=time_of(record.get("end_time")) if ended else None,
+        nodes=nodes,
+        gpus_per_node=_gpus_per_node(record, len(nodes)),
+        excluded=names_of(record.get("excluded_nodes")),
+        name=str(record.get("name") or ""),
+        array=_display(record),
+        partition=text_of(record.get("partition")),
+        account=text_of(record.get("account")),
+        gpus=held_indices(nodes, map(str, details)) if isinstance(details, list) else (),
+        exit_code=code,
+        signal=signal,
+        reason=text_of(record.get("state_reason")),
+        dependency=text_of(record.get("dependency")),
+        limit_s=limit * 60.0 if limit else None,
+        outputs=_outputs(record, job) if record.get("batch_flag") and nodes else (),
+        source="slurm",
+    )
+
+
+def _display(record: Mapping[str, Any]) -> str:
+    """``1200_7`` for a task of an array, ``1200+1`` for a part of a heterogeneous job, else ""."""
+    array, task = number(record.get("array_job_id")), number(record.get("array_task_id"))
+    if array and task is not None:
+        return f"{array}_{task}"
+    leader, offset = number(record.get("het_job_id")), number(record.get("het_job_offset"))
+    return f"{leader}+{offset}" if leader and offset is not None else ""
+
+
+def _outputs(record: Mapping[str, Any], job: str) -> tuple[str, ...]:
+    """Its log files; newer versions expand the patterns themselves."""
+    told = [text_of(record.get(key)) for key in ("stdout_expanded", "stderr_expanded")]
+    array, task = number(record.get("array_job_id")), number(record.get("array_task_id"))
+    writer = Writer(
+        job,
+        user=text_of(record.get("user_name")),
+        name=str(record.get("name") or ""),
+        array=str(array) if array else "",
+        task_id=str(task) if array and task is not None else "",
+        node=text_of(record.get("batch_host")),
+    )
+    out = told[0] or text_of(record.get("standard_output"))
+    error = told[1] or text_of(record.get("standard_error"))
+    return outputs_of(writer, out, error, text_of(record.get("current_working_directory")))
 
 
 def holders(jobs: Iterable[AttemptFacts]) -> dict[str, tuple[str, ...]]:
@@ -222,21 +240,3 @@ def _gpus_per_node(record: Mapping[str, Any], nodes: int) -> int:
     if asked or not nodes:
         return asked
     return parse_gpus(str(record.get("tres_alloc_str") or ""))[0] // nodes
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    text = str(value or "")
-    if text in _NOTHING:
-        return ()
-    try:
-        return tuple(expand(text))
-    except HostlistError as bad:
-        raise RecordError(f"node list {text[:80]!r}: {bad}") from bad
-
-
-def _time(value: Any) -> float | None:
-    """Unix seconds, or None for 0, "Unknown", "None" and Slurm's never."""
-    if isinstance(value, str):
-        value = int(value) if value.isascii() and value.isdigit() else None
-    seconds = number(value)
-    return float(seconds) if seconds and seconds < _NEVER else None

@@ -128,6 +128,9 @@ def test_a_job_reads_the_same_in_every_version_of_the_json(record: dict[str, obj
         nodes=("gpu-0000", "gpu-0001"),
         gpus_per_node=8,
         excluded=("gpu-0003",),
+        name="llm-70b",
+        gpus=(("gpu-0000", tuple(range(8))), ("gpu-0001", tuple(range(8)))),
+        source="slurm",
     )
     assert job.batch and job.may_requeue and job.holds and not job.waits
 
