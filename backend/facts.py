@@ -147,10 +147,11 @@ class NodeFacts:
 class AttemptFacts:
     """One attempt of a job: (job, restart). Times are unix s; None = not yet.
 
-    ``job`` is the raw id. ``unit`` is the scheduler's own unique id of the submission (SLUID, pod UID), "" = none.
-    ``array`` is "1200_7" for a task of an array. ``gpus`` are the indices held on each node, where the scheduler says
-    them. ``roles`` are the node's parts in the job (trainer, sampler, stage-3). ``requeued_by`` is the person or system
-    that asked for the restart which made this attempt, "" = not known. ``outputs`` are its log files, expanded.
+    ``job`` is the raw id. ``restart`` below 0: its source does not number attempts, they are told apart by their times.
+    ``life`` is counted by the store: schedulers give ids anew. ``unit`` is the scheduler's own unique id of the
+    submission (SLUID, pod UID), "" = none. ``array`` is "1200_7" for a task of an array. ``gpus`` are the indices held
+    on each node, where the scheduler says them. ``roles`` are the node's parts in the job (trainer, sampler, stage-3).
+    ``requeued_by`` is the person or system that asked for the restart which made this attempt, "" = not known. ``outputs`` are its log files, expanded.
     """
 
     job: str
@@ -180,12 +181,14 @@ class AttemptFacts:
     limit_s: float | None = None
     outputs: tuple[str, ...] = ()
     source: str = ""
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
     """What a node (or one device of it) runs, from ``at`` on (unix s): item is driver, vbios, firmware, kernel, nccl,
-    image, config, bios, slurm, kubelet, cuda or a site's own word. ``job`` where only that job's processes say so."""
+    image, config, bios, slurm, kubelet, cuda or a site's own word. ``job`` where only that job's processes say so;
+    ``text`` and ``by`` where somebody tells of a change, which is kept also when nobody knows what was before."""
 
     node: str
     item: str
@@ -194,6 +197,8 @@ class VersionFacts:
     device: str = ""
     job: str = ""
     source: str = ""
+    text: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +224,19 @@ class MaintenanceFacts:
     end: float | None
     text: str = ""
     source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CableFacts:
+    """One tie of a node: kind ib or eth, a port (mlx5_0/1) to its leaf; kind fs, a mount (/scratch) to its server.
+    ``rail`` is the plane that the port belongs to."""
+
+    node: str
+    port: str
+    peer: str
+    peer_port: str = ""
+    kind: str = "ib"
+    rail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +278,8 @@ class Batch:
     dark: a recording's word on which sources did not answer from then on; None = it says nothing of that.
     marks: how far the source has come, by name (None = forget it); kept in the same transaction as the events, so that
     nothing is lost and nothing comes twice. more: the source was not at its end; read again at once.
+    listing: ``nodes`` names every node that its source has (True), or some of them (False); None = it does not say.
+    A read that failed half-way is never a listing: by what a listing leaves out, nodes leave the fleet.
     """
 
     source: str
@@ -278,6 +298,8 @@ class Batch:
     checkpoints: tuple[CheckpointFacts, ...] = ()
     marks: Mapping[str, str | None] = field(default_factory=dict)
     more: bool = False
+    cables: tuple[CableFacts, ...] = ()
+    listing: bool | None = None
 
 
 # --- incidents ------------------------------------------------------------------------------------------------------
