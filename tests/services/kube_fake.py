@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from backend.clients.kubernetes_access import Access
+
 #: What the server serves: (group, version) to its resources and their kinds; those of CLUSTER_WIDE have no namespace.
 CORE = {"nodes": "Node", "pods": "Pod", "events": "Event", "namespaces": "Namespace"}
 API: dict[tuple[str, str], dict[str, str]] = {
@@ -79,6 +81,9 @@ class FakeKube:
         self.log: list[tuple[int, str, Key, Object]] = []
         self.answers = threading.Event()
         self.answers.set()
+
+    def access(self, token: str = ADMIN) -> Access:
+        return Access(self.url, None, lambda: token)
 
     # --- what tests do ----------------------------------------------------------------------------------------------
 
@@ -197,13 +202,15 @@ class FakeKube:
         found = self._known(asked)
         key = (asked.group, asked.resource, asked.namespace, asked.name)
         _check_uid(found, body, asked)
-        grace = body.get("gracePeriodSeconds", asked.params.get("gracePeriodSeconds"))
-        if asked.resource == "pods" and found.get("spec", {}).get("nodeName") and str(grace) != "0":
-            if "deletionTimestamp" in found["metadata"]:
+        grace = str(body.get("gracePeriodSeconds", asked.params.get("gracePeriodSeconds")))
+        if asked.resource == "pods":
+            if "deletionTimestamp" in found["metadata"] and grace != "0":
                 return copy.deepcopy(found)
             going = copy.deepcopy(found)  # the kubelet ends it, and then deletes it with no grace
-            going["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 30}
-            return self._put(key, going, "MODIFIED")
+            going["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 0 if grace == "0" else 30}
+            found = self._put(key, going, "MODIFIED")
+            if found.get("spec", {}).get("nodeName") and grace != "0":
+                return found
         del self.objects[key]
         self._log("DELETED", key, copy.deepcopy(found))
         return copy.deepcopy(found)

@@ -15,6 +15,7 @@ from tests.services.kube_fake import Asked, FakeKube, Object, Refused
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 65_536  # head and body in one packet: two would wait for each other's acknowledgement
     fake: FakeKube
 
     def log_message(self, *_words: Any) -> None:
