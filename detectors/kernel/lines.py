@@ -1,61 +1,29 @@
-"""One line of kernel log to one code: Xid in all its spellings, the loss on PCIe without a number, the boot banner."""
+"""One line of kernel log to one code: literals first, then the few readers that know them; and joining what belongs
+together."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+from detectors.kernel import fabric, hardware, nvidia
+from detectors.kernel.code import KernelCode as KernelCode
+from detectors.kernel.code import kept
+from detectors.kernel.code import normal_pci as normal_pci
+from detectors.kernel.head import KERNEL, starts
+from detectors.kernel.rules import packaged
+from detectors.scan import Scanner
 
 #: Kernel records are at most a few KiB; what stands behind this is not looked at, so no line costs more than this.
 MAX_CHARS = 65_536
-#: What is kept of a line for people to read.
-KEPT_CHARS = 400
-
-#: domain:bus:device[.function], as kernels and exporters print it. The domain may have 4 to 8 digits, or be left out.
-_ADDRESS = r"(?:([0-9A-Fa-f]{1,8}):)?([0-9A-Fa-f]{1,2}):([0-9A-Fa-f]{1,2})(?:\.[0-7])?"
-_PCI = re.compile(rf"(?<![0-9A-Fa-f:.]){_ADDRESS}(?![0-9A-Fa-f:])")
-#: ``Xid (PCI:0000:0f:00): 94``; with MIG the address is followed by the instance. SXid is another matter.
-_XID = re.compile(rf"Xid\s{{0,4}}\(\s?(?:PCI:)?({_ADDRESS})[^)]{{0,80}}\)\s{{0,4}}:\s{{0,4}}([0-9]{{1,5}})(?![0-9])")
-_PID = re.compile(r"pid='?([0-9]{1,10}|<unknown>)'?,?\s{0,4}")
-_NAME = re.compile(r"name=([^,]{0,64}),?\s{0,4}")
-#: NVLink5: unit, the word that decides, then link and registers.
-_WORD = re.compile(r"([A-Za-z0-9_/ ]{1,60}?)\s{1,8}(Fatal|Non-?fatal)\b", re.IGNORECASE)
-_LINK = re.compile(r"\bLink\s{1,4}(-?[0-9]{1,4})\b")
-_ACTION = re.compile(r"changed from 0x[0-9A-Fa-f]{1,8} \([^)]{0,60}\) to 0x([0-9A-Fa-f]{1,8}) \(([^)]{0,60})\)")
-_LOST = "fallen off the bus"
-#: An address only counts where the text says that it is a GPU's: clock times look like addresses.
-_GPU_AT = re.compile(rf"(?:GPU(?:\s+at)?\s+|PCI:)(?:PCI:)?({_ADDRESS})")
 _BOOT = re.compile(r"Linux version [0-9]{1,3}\.[0-9]{1,4}\S{0,120} \(")
+_BOOT_LITERAL = "Linux version "
+#: How many lines a message of several may have.
+MOST_JOINED = 40
+_APEI = re.compile(r"\{\d{1,6}\}\[Hardware Error\]:")
 
-#: DCGM field 1523 and the number in an Xid 154 line mean the same.
-ACTIONS: Mapping[int, str] = {0: "none", 1: "reset_gpu", 2: "reboot", 3: "drain_p2p", 4: "drain_and_reset"}
-#: Codes whose lines carry a severity word.
-_WORDED = frozenset(str(code) for code in range(144, 151))
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCode:
-    """What one line says. namespace: xid or boot. pci: normalised, empty where the line names no device.
-
-    attrs, as far as said: severity (fatal, nonfatal), unit, link, pid, name, action (154: none, reset_gpu, reboot,
-    drain_p2p, drain_and_reset), said ("text" where there was no number).
-    """
-
-    namespace: str
-    code: str
-    pci: str
-    text: str
-    attrs: Mapping[str, str] = field(default_factory=dict)
-
-
-def normal_pci(text: str) -> str:
-    """``00000000:9B:00.0``, ``PCI:0000:9b:00`` and ``9b:00.0`` become ``0000:9b:00``; no address becomes ``""``."""
-    found = _PCI.search(text[:200].removeprefix("PCI:"))
-    return _normal(*found.groups()) if found else ""
-
-
-def _normal(domain: str | None, bus: str, device: str) -> str:
-    return f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}"
+Reader = Callable[[str], KernelCode | None]
 
 
 def parse(line: str) -> KernelCode | None:
@@ -64,85 +32,75 @@ def parse(line: str) -> KernelCode | None:
     Never raises; time grows linearly with the line and stops at MAX_CHARS.
     """
     line = line[:MAX_CHARS]
-    return _xid(line) or _lost(line) or _boot(line)
-
-
-def joined(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of one host in order, with the loss on PCIe that the driver prints over three lines made one again."""
-    held: list[str] = []
-    for line in lines:
-        if held and "NVRM" in line:
-            held.append(line)
-            if _LOST in line or len(held) == 4:
-                yield "\n".join(held) if _LOST in line else held[0]
-                yield from () if _LOST in line else held[1:]
-                held = []
-            continue
-        yield from held
-        held = [line] if "NVRM: The NVIDIA GPU " in line and _LOST not in line else []
-        if not held:
-            yield line
-    yield from held
-
-
-def _xid(line: str) -> KernelCode | None:
-    at = line.find("Xid")
-    while at >= 0:
-        found = None if at and line[at - 1].isalnum() else _XID.match(line, at)
-        if found and int(found[5]):
-            code = str(int(found[5]))
-            driver = line.rfind("NVRM", max(0, at - 8), at)
-            text = line[driver if driver >= 0 else at :]
-            attrs = _attrs(code, line[found.end() : found.end() + 600])
-            return KernelCode("xid", code, _normal(found[2], found[3], found[4]), _kept(text), attrs)
-        at = line.find("Xid", at + 3)
+    scanner, places, readers = _kit()
+    found = scanner.which(line.encode(errors="replace"))
+    if not found:
+        return None
+    for place in sorted({place for index in found for place in places[index]}):
+        code = readers[place](line)
+        if code is not None:
+            return code
     return None
 
 
-def _attrs(code: str, rest: str) -> dict[str, str]:
-    """What follows the number: process, then for NVLink5 the unit with its word, for 154 the new action."""
-    attrs: dict[str, str] = {}
-    rest = rest.lstrip(", ")
-    for key, pattern in (("pid", _PID), ("name", _NAME)):
-        found = pattern.match(rest)
-        if found:
-            attrs[key] = _kept(found[1])
-            rest = rest[found.end() :]
-    if code in _WORDED and (word := _WORD.match(rest)):
-        attrs["unit"] = word[1].strip()
-        attrs["severity"] = word[2].lower().replace("-", "")
-        if link := _LINK.search(rest, word.end()):
-            attrs["link"] = link[1]
-    if code == "154" and (action := _ACTION.search(rest)):
-        attrs["action"] = ACTIONS.get(int(action[1], 16), _kept(action[2]).lower())
-    return attrs
+def scanner() -> Scanner:
+    """Finds the lines of a chunk that ``parse`` may know; all others it does not."""
+    return _kit()[0]
 
 
-def _lost(line: str) -> KernelCode | None:
-    at = line.find(_LOST)
-    if at < 0:
-        return None
-    before = line[max(0, at - 400) : at]
-    if "GPU" not in before and "NVRM" not in before:
-        return None
-    addresses = list(_GPU_AT.finditer(before))
-    # The last address stands nearest to what is said of it.
-    pci = _normal(*addresses[-1].group(2, 3, 4)) if addresses else ""
-    starts = [place for word in ("NVRM", "GPU") if (place := before.find(word)) >= 0]
-    return KernelCode("xid", "79", pci, _kept(before[min(starts) :] + line[at:]), {"said": "text"})
+@cache
+def _kit() -> tuple[Scanner, tuple[tuple[int, ...], ...], tuple[Reader, ...]]:
+    """One scanner for the literals of all readers, the places of the readers of each literal, and the readers."""
+    own = ((nvidia.LITERALS, nvidia.read), (fabric.LITERALS, fabric.read), (hardware.LITERALS, hardware.read))
+    table = ((rule.literals, rule.read) for rule in packaged())
+    wanted: list[tuple[tuple[str, ...], Reader]] = [*own, ((_BOOT_LITERAL,), _boot), *table]
+    places: dict[str, list[int]] = {}
+    for place, (literals, _) in enumerate(wanted):
+        for literal in literals:
+            places.setdefault(literal, []).append(place)
+    return Scanner(places), tuple(map(tuple, places.values())), tuple(reader for _, reader in wanted)
+
+
+def joined(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of one host in order, with messages that the kernel prints over several lines made one again: the loss on
+    PCIe, and the records of the firmware's error source."""
+    held: list[str] = []
+    ends: Callable[[list[str], str], bool] = _never
+    for line in lines:
+        if held and not ends(held, line) and len(held) < MOST_JOINED:
+            held.append(line)
+            continue
+        yield from _told(held)
+        held, ends = [line], _joiner(line)
+    yield from _told(held)
+
+
+def _never(held: list[str], line: str) -> bool:
+    return True
+
+
+def _joiner(line: str) -> Callable[[list[str], str], bool]:
+    """When a message that begins with this line has ended: asked with the lines held and the next one."""
+    if "NVRM: The NVIDIA GPU " in line and nvidia.LITERALS[-1] not in line:
+        return lambda held, more: "NVRM" not in more or len(held) == 4 or nvidia.LITERALS[-1] in held[-1]
+    apei = _APEI.search(line[:400])
+    if apei is not None:
+        return lambda held, more: apei[0] not in more[:400]
+    return _never
+
+
+def _told(held: list[str]) -> Iterator[str]:
+    if len(held) < 2:
+        yield from held
+    elif _APEI.search(held[0][:400]) or nvidia.LITERALS[-1] in held[-1]:
+        yield "\n".join(held)
+    else:
+        yield from held
 
 
 def _boot(line: str) -> KernelCode | None:
     """The kernel's first line, where it opens the message: text that only quotes it proves no boot."""
-    at = line.find("Linux version ")
-    if at < 0 or not _BOOT.match(line, at):
-        return None
-    before = line[:at].rstrip()
-    if before and not before.endswith((":", "]", ";")):
-        return None
-    return KernelCode("boot", "boot", "", _kept(line[at:]))
-
-
-def _kept(text: str) -> str:
-    """Printable, on one line, short: the text goes into databases and mails."""
-    return "".join(c if c.isprintable() else " " for c in text[:KEPT_CHARS]).strip()
+    for at, program in starts(line):
+        if program in KERNEL and _BOOT.match(line, at):
+            return KernelCode("boot", "boot", "", kept(line[at:]))
+    return None

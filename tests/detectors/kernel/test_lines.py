@@ -91,7 +91,6 @@ def test_the_banner_of_a_boot_is_read(prefix: str) -> None:
         "NVRM: Xid (invalid): some error",
         "NVRM: Xid (PCI:0000:05:00): ",
         "NVRM: Xid (PCI:0000:05:00): 0, nothing",
-        "nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 12028, Non-fatal, Link 61 egress",
         "nvme0: the adapter has fallen off the bus",
         "grep 'Linux version 6.8.0 (x)' /var/log/kern.log",
         "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03",
