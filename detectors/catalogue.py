@@ -143,6 +143,11 @@ def load(xids: Iterable[Mapping[str, str]] = (), thresholds: Mapping[str, float]
     return catalogue.with_thresholds(thresholds or {})
 
 
+def table(name: str) -> Iterator[str]:
+    """Lines of a packaged table; for the readers beside this one, which read what only they understand."""
+    yield from _text(name).splitlines()
+
+
 def _text(name: str) -> str:
     return (files("detectors") / "tables" / name).read_text(encoding="utf-8")
 
