@@ -30,7 +30,7 @@ _SILENCE = re.compile(
     re.IGNORECASE,
 )
 #: Settings of a user's shell that would change what the commands print.
-_MEDDLING = re.compile(r"(?:SQUEUE|SINFO|SCONTROL|SLURM)_\w+")
+_MEDDLING = re.compile(r"(?:SQUEUE|SINFO|SCONTROL|SACCT|SACCTMGR|SLURM)_\w+")
 
 
 class SlurmError(Exception):
@@ -183,6 +183,19 @@ class SlurmCli:
             _check_node(name)
         self._ask("scontrol", "update", f"JobId={job}", f"ExcNodeList={render(nodes)}")
 
+    def token(self, lifespan_s: int, user: str = "") -> str:
+        """A new JWT for slurmrestd. Needs auth/jwt at the controller; for another user, root or SlurmUser."""
+        for_user = (f"username={user}",) if user else ()
+        said = self._ask("scontrol", "token", f"lifespan={lifespan_s}", *for_user)
+        name, sign, token = said.strip().partition("=")
+        if name != "SLURM_JWT" or not sign or not token:
+            raise SlurmError("scontrol token printed no token", permanent=True)
+        return token
+
+    def ask(self, *command: str, timeout_s: float = 0.0) -> str:
+        """Standard output of a command that only reads. timeout_s: 0 = as for every command."""
+        return self._ask(*command, timeout_s=timeout_s)
+
     def _nodes(self, text: str, at: float) -> list[NodeFacts]:
         try:
             return parse_nodes(text, at)
@@ -197,13 +210,13 @@ class SlurmCli:
             fix = "squeue --json needs Slurm 22.05 or later with its JSON serializer plugin"
             raise SlurmError(f"squeue --json: {bad}; {fix}", permanent=True) from bad
 
-    def _ask(self, *command: str) -> str:
+    def _ask(self, *command: str, timeout_s: float = 0.0) -> str:
         """Standard output of one command."""
-        said = " ".join(command[:3])
+        said, timeout_s = " ".join(command[:3]), timeout_s or self._timeout_s
         try:
-            ran = self._run(command, self._env(), self._timeout_s)
+            ran = self._run(command, self._env(), timeout_s)
         except TimeoutError:
-            raise SlurmError(f"{said}: no answer within {self._timeout_s:g} s") from None
+            raise SlurmError(f"{said}: no answer within {timeout_s:g} s") from None
         except FileNotFoundError:
             fix = "install Slurm's client commands here (Debian: slurm-client) or take [cluster.slurm] out"
             raise SlurmError(f"{command[0]} is not installed; {fix}", permanent=True) from None
@@ -216,7 +229,7 @@ class SlurmCli:
 
     def _env(self) -> dict[str, str]:
         env = {k: v for k, v in os.environ.items() if k == "SLURM_CONF" or not _MEDDLING.fullmatch(k)}
-        env |= {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+        env |= {"LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
         return env | ({"SLURM_CONF": self._conf} if self._conf else {})
 
 
