@@ -1,0 +1,137 @@
+"""Parts of reliability.json: retries, exclusions and drains, failures."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from backend.facts import NodeFacts
+from backend.reliability.account import Accounts
+from backend.reliability.exclusions import Concentration, coverage, drains, exclusions
+from backend.reliability.faults import node_faults
+from backend.reliability.intervals import Interval, rate
+from backend.reliability.mttf import by_size, failures, model_mttf_hours
+from backend.reliability.retries import Hand, chains_of, counted, gaps, quartiles
+
+
+def retry_json(accounts: Accounts) -> dict[str, Any]:
+    """Chains by hand, those still open, and the time to start again."""
+    chains = chains_of(accounts)
+    found: dict[str, Any] = {}
+    hands: dict[str, Hand | None] = {"auto": "auto", "manual": "manual", "mixed": "mixed", "all": None}
+    for name, hand in hands.items():
+        sums = counted(chains, hand)
+        found[name] = {
+            "chains": sums.chains,
+            "success": sums.success,
+            "rate": number(sums.rate),
+            "ci95": interval(sums.interval),
+            "attempts": sums.attempts,
+        }
+    still = [chain for chain in chains if chain.success is None]
+    found["open_chains"] = len(still)
+    found["recovered"] = sum(chain.recovered is True for chain in still)
+    found["recovery_not_known"] = sum(chain.recovered is None for chain in still)
+    links: dict[str, Literal["requeue", "resubmit"]] = {"interval_auto": "requeue", "interval_manual": "resubmit"}
+    for name, link in links.items():
+        spread = quartiles(gaps(accounts, link))
+        found[name] = {
+            "n": spread.n,
+            "median_s": number(spread.median_s),
+            "q1_s": number(spread.q1_s),
+            "q3_s": number(spread.q3_s),
+        }
+    return found
+
+
+def exclusions_json(accounts: Accounts) -> dict[str, Any]:
+    """Exclusions by attempt, and drains, which are counted apart."""
+    attempts = [account.attempt for account in accounts.attempts]
+    fleet = fleet_size(accounts)
+    return {
+        "exclusions": {
+            "by_attempt": concentration_json(exclusions(attempts, fleet)),
+            "source_coverage": coverage(attempts),
+        },
+        "drains": concentration_json(drains(accounts.history.outages, fleet)),
+    }
+
+
+def concentration_json(found: Concentration) -> dict[str, Any]:
+    return {
+        "total": found.total,
+        "nodes": len(found.counts),
+        "top3": [node for node, _ in found.top3],
+        "top3_share": number(found.top3_share),
+        "gini": number(found.gini),
+        "by_node": dict(sorted(found.counts.items(), key=lambda item: (-item[1], item[0]))),
+    }
+
+
+def failures_json(accounts: Accounts) -> dict[str, Any]:
+    """Counts, exposure, and times between failures with their intervals."""
+    per_day = failures(accounts, accounts.attempts, by_nodes=True)
+    per_hour = failures(accounts, accounts.attempts, by_nodes=False)
+    job_hours, job_within = per_hour.mean_time()
+    faults = node_faults(accounts)
+    fleet = rate(len(faults), span_s(accounts) / 3600)
+    fleet_hours = 1 / fleet.value if fleet.value else None
+    fleet_within = None
+    if fleet.interval is not None and fleet.interval.high > 0:
+        fleet_within = Interval(1 / fleet.interval.high, 1 / fleet.interval.low if fleet.interval.low else math.inf)
+    return {
+        "node_faults": len(faults),
+        "infra_job_failures": per_day.rate.count,
+        "failed_attempts": sum(a.failed for a in accounts.attempts),
+        "cause_not_known": sum(a.failed and a.verdict.infra is None for a in accounts.attempts),
+        "allocated_node_days": number(per_day.rate.exposure),
+        "rf_per_1000_node_days": number(per_day.rate.value, 1000),
+        "rf_ci95": interval(per_day.rate.interval, 1000),
+        "rf_ci95_by_run": interval(per_day.by_run, 1000),
+        "job_hours": number(per_hour.rate.exposure),
+        "job_mttf_hours": number(job_hours),
+        "job_mttf_ci95": interval(job_within),
+        "fleet_hours": number(fleet.exposure),
+        "fleet_mttf_hours": number(fleet_hours),
+        "fleet_mttf_ci95": interval(fleet_within),
+        "by_size": [_size_json(accounts, *size) for size in by_size(accounts)],
+    }
+
+
+def _size_json(accounts: Accounts, low: int, high: int, found: Any) -> dict[str, Any]:
+    hours, within = found.mean_time()
+    overall = failures(accounts, accounts.attempts, by_nodes=True).rate.value
+    model = model_mttf_hours((low + min(high, 2 * low)) / 2, overall) if overall else None
+    return {
+        "nodes": [low, high],
+        "jobs_hours": number(found.rate.exposure),
+        "failures": found.rate.count,
+        "runs": found.runs,
+        "mttf_hours": number(hours),
+        "mttf_ci95": interval(within),
+        "model_mttf_hours": number(model),
+    }
+
+
+def fleet_size(accounts: Accounts) -> int:
+    """Nodes of the inventory, else those that anything names."""
+    known: list[NodeFacts] = list(accounts.history.nodes)
+    if known:
+        return len({node.name for node in known})
+    return len({node for account in accounts.attempts for node in account.attempt.nodes})
+
+
+def span_s(accounts: Accounts) -> float:
+    """From the begin of the data, or of the earliest attempt, to their end."""
+    starts = [a.attempt.start for a in accounts.attempts if a.attempt.start is not None]
+    return max(0.0, accounts.history.end - min([accounts.history.start, *starts]))
+
+
+def number(value: float | None, times: float = 1.0) -> float | None:
+    """Six digits after the point; null for what is no number of JSON."""
+    return round(value * times, 6) if value is not None and math.isfinite(value) else None
+
+
+def interval(found: Interval | None, times: float = 1.0) -> list[float | None] | None:
+    """[low, high]; null for a side without a bound, or where there is none."""
+    return None if found is None else [number(found.low, times), number(found.high, times)]
