@@ -1,0 +1,264 @@
+"""Hardware flags and counters that speak for themselves: a level that must last before it counts, by a table."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.catalogue import Catalogue, TableError, table
+from detectors.columns import asked, column, measures
+from detectors.detector import carried, rows_from
+from detectors.model import (
+    Axis,
+    BoolArray,
+    Entity,
+    Evidence,
+    FaultKind,
+    Finding,
+    Fleet,
+    FloatArray,
+    Judged,
+    MetricKey,
+    Need,
+    Severity,
+    Tick,
+)
+from detectors.wording import number, subject
+
+#: bits: any of ``bits`` is set; above, below: against the limit; rises: the counter moved; sum: it moved by the limit
+#: within ``over_s`` (a leaky total, so that no list of moments is kept).
+Test = Literal["bits", "above", "below", "rises", "sum"]
+#: A rate is taken to have held for this long at most before its sample, s: a longer gap is no knowledge.
+MOST_GAP_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of levels.toml. Limits, and the times a condition must last and be gone, are names of thresholds.
+
+    also: a second metric that must be above its own limit at the same time, "" = none. says: the sentence, with
+    {who}, {value} and {limit}.
+    """
+
+    name: str
+    axis: str
+    metric: str
+    test: Test
+    kind: FaultKind
+    severity: Severity
+    score: float
+    says: str
+    what: str
+    source: str
+    bits: int = 0
+    limit: str = ""
+    hold_s: str = ""
+    clear_s: str = ""
+    over_s: str = ""
+    also: str = ""
+    also_limit: str = ""
+
+    @property
+    def key(self) -> MetricKey:
+        return (self.axis, self.metric)
+
+
+@dataclass(slots=True)
+class LevelsState:
+    """Per rule r and row n: ``begun`` float64[r, n], first look of this run (NaN: none); ``quiet`` float64[r, n], the
+    first look at which a held level was not seen to hold; ``held`` bool[r, n]; ``since`` float64[r, n]; ``value``
+    float32[r, n] at the last look that agreed; ``total`` float32[r, n], the leaky total of a ``sum``; ``seen_at``
+    float64[r, n] (-inf: never); ``blind`` bool[n]."""
+
+    begun: NDArray[np.float64]
+    quiet: NDArray[np.float64]
+    held: BoolArray
+    since: NDArray[np.float64]
+    value: FloatArray
+    total: FloatArray
+    seen_at: NDArray[np.float64]
+    blind: BoolArray
+
+
+#: What a row that was never seen holds, by field.
+_FRESH: dict[str, float | bool] = {
+    "begun": math.nan,
+    "quiet": math.nan,
+    "held": False,
+    "since": 0.0,
+    "value": math.nan,
+    "total": 0.0,
+    "seen_at": -math.inf,
+    "blind": False,
+}
+_TYPES: dict[str, type[np.generic]] = {"held": np.bool_, "blind": np.bool_, "value": np.float32, "total": np.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The rules of one axis. name: ``telemetry/flags``, ``telemetry/host`` ..."""
+
+    name: str
+    axis: str
+    rules: tuple[Rule, ...]
+    catalogue: Catalogue = field(repr=False)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({r.key for r in self.rules} | {(self.axis, r.also) for r in self.rules if r.also})
+
+    def start(self, fleet: Fleet) -> LevelsState:
+        return _start(len(self.rules), len(fleet.axes[self.axis]) if self.axis in fleet.axes else 0)
+
+    def step(self, state: LevelsState, tick: Tick, fleet: Fleet) -> Judged:
+        axis = fleet.axes.get(self.axis)
+        if axis is None:
+            return Judged()
+        if len(state.blind) != len(axis):  # a fleet that changed without a move
+            _replace(state, _carry(state, np.arange(len(axis), dtype=np.intp)))
+        if measures(tick, [rule.key for rule in self.rules]):
+            missing = np.zeros(len(axis), np.bool_)
+            with np.errstate(over="ignore", invalid="ignore"):  # absurd numbers are no reason to fail
+                for at, rule in enumerate(self.rules):
+                    missing |= self._look(state, at, rule, tick, axis)
+            state.blind = missing
+        return Judged(self._findings(state, axis, fleet), {self.axis: state.blind & axis.live})
+
+    def move(self, state: LevelsState, old: Fleet, new: Fleet) -> LevelsState:
+        axis = new.axes.get(self.axis)
+        return _carry(state, rows_from(old.axes.get(self.axis), axis) if axis is not None else np.zeros(0, np.intp))
+
+    def _look(self, state: LevelsState, r: int, rule: Rule, tick: Tick, axis: Axis) -> BoolArray:
+        """Fold one metric of one tick in; returns the rows that were asked for, spoke before, and say nothing now."""
+        n, at = len(axis), tick.at
+        values = column(tick, rule.key, n)
+        seen = ~np.isnan(values) & axis.live
+        missing: BoolArray = asked(tick, rule.key, n) & ~seen & axis.live & np.isfinite(state.seen_at[r])
+        if rule.test == "sum":
+            values = self._summed(state, r, rule, values, seen, at)
+        flagged = seen & self._holds(rule, values)
+        if rule.also:
+            flagged &= column(tick, (self.axis, rule.also), n) >= self.catalogue.limit(rule.also_limit)
+        begun, quiet = state.begun[r], state.quiet[r]
+        begun[flagged & np.isnan(begun)] = at
+        begun[seen & ~flagged] = np.nan
+        rising = flagged & ~state.held[r] & (at - begun >= self._s(rule.hold_s))
+        state.since[r, rising] = begun[rising]
+        state.value[r, flagged] = values[flagged]
+        state.held[r] |= rising
+        quiet[flagged] = np.nan
+        gone = seen & ~flagged & state.held[r]
+        quiet[gone & np.isnan(quiet)] = at
+        state.held[r] &= ~(gone & (at - quiet >= self._s(rule.clear_s)))
+        quiet[~state.held[r]] = np.nan
+        state.seen_at[r, seen] = at
+        return missing
+
+    def _holds(self, rule: Rule, values: FloatArray) -> BoolArray:
+        holds: BoolArray
+        if rule.test == "bits":
+            whole = np.where(np.isfinite(values) & (np.abs(values) < 2**31), values, 0).astype(np.int64)
+            holds = (whole & rule.bits) != 0
+        elif rule.test == "rises":
+            holds = values > 0
+        else:
+            limit = np.float32(self.catalogue.limit(rule.limit))
+            holds = values <= limit if rule.test == "below" else values >= limit
+        return holds
+
+    def _summed(
+        self, state: LevelsState, r: int, rule: Rule, rates: FloatArray, seen: BoolArray, at: float
+    ) -> FloatArray:
+        """The leaky total after this look: what came since the last one is rate x time; old increments fade."""
+        gap = np.clip(at - state.seen_at[r], 0.0, MOST_GAP_S)
+        gap[~np.isfinite(state.seen_at[r])] = 0.0
+        faded = state.total[r] * np.exp(-gap / max(self._s(rule.over_s), 1.0))
+        total = np.where(seen, faded + np.nan_to_num(np.maximum(rates, 0.0)) * gap, state.total[r])
+        summed: FloatArray = total.astype(np.float32)
+        state.total[r] = summed
+        return summed
+
+    def _s(self, name: str) -> float:
+        return self.catalogue.limit(name) if name else 0.0
+
+    def _findings(self, state: LevelsState, axis: Axis, fleet: Fleet) -> tuple[Finding, ...]:
+        """One finding an entity and kind: of two rules that say the same, the louder."""
+        best: dict[tuple[str, FaultKind], Finding] = {}
+        for at, row in np.argwhere(state.held & axis.live):
+            entity = fleet.entity(self.axis, int(row))
+            made = self._finding(self.rules[at], entity, float(state.value[at, row]), float(state.since[at, row]))
+            known = best.get((entity.id, made.kind))
+            if known is None or (made.severity, made.score) > (known.severity, known.score):
+                best[(entity.id, made.kind)] = made
+        return tuple(sorted(best.values(), key=lambda f: f.key))
+
+    def _finding(self, rule: Rule, entity: Entity, value: float, since: float) -> Finding:
+        limit = self.catalogue.limit(rule.limit) if rule.limit else math.nan
+        unit = self.catalogue.metrics[rule.metric].unit
+        shown = f"0x{int(value):x}" if rule.test == "bits" else number(value, 0 if abs(value) >= 10 else 2)
+        expected = "" if math.isnan(limit) else f"{'over' if rule.test == 'below' else 'under'} {number(limit, 1)}"
+        ref = f"metric:{rule.axis}/{rule.metric}"
+        evidence = Evidence(rule.what, shown, expected, "" if rule.test == "bits" else unit, ref, "observed")
+        who = subject(entity) if entity.kind == "gpu" else str(entity)
+        reason = rule.says.format(who=who, value=shown, limit=number(limit, 1) if limit == limit else "")
+        return Finding(self.name, rule.kind, entity, rule.severity, rule.score, since, reason, (evidence,))
+
+
+def _start(rules: int, n: int) -> LevelsState:
+    full = partial(np.full, fill_value=math.nan)
+    return LevelsState(
+        begun=full((rules, n)),
+        quiet=full((rules, n)),
+        held=np.zeros((rules, n), np.bool_),
+        since=np.zeros((rules, n)),
+        value=full((rules, n), dtype=np.float32),
+        total=np.zeros((rules, n), np.float32),
+        seen_at=np.full((rules, n), -math.inf),
+        blind=np.zeros(n, np.bool_),
+    )
+
+
+def _carry(state: LevelsState, rows: NDArray[np.intp]) -> LevelsState:
+    return LevelsState(**{name: carried(getattr(state, name), rows, fill) for name, fill in _FRESH.items()})
+
+
+def _replace(state: LevelsState, by: LevelsState) -> None:
+    for name in _FRESH:
+        setattr(state, name, getattr(by, name))
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+def rules_of(catalogue: Catalogue, axis: str) -> tuple[Rule, ...]:
+    """The rules of one axis in the order of levels.toml. Raises TableError naming the rule and what is wrong."""
+    rows = tomllib.loads("\n".join(table("levels.toml")))
+    return tuple(_rule(name, row, catalogue) for name, row in rows.items() if row.get("axis") == axis)
+
+
+def _rule(name: str, row: dict[str, Any], catalogue: Catalogue) -> Rule:
+    try:
+        made = Rule(name=name, **(row | {"severity": Severity.of(row["severity"])}))
+    except (KeyError, TypeError) as error:
+        raise TableError(f"levels.toml, {name}: {error}") from error
+    wrong = _problems(made, catalogue)
+    if wrong:
+        raise TableError(f"levels.toml, {name}: {'; '.join(wrong)}")
+    return made
+
+
+def _problems(rule: Rule, catalogue: Catalogue) -> Sequence[str]:
+    found = [f"no metric {m!r}" for m in (rule.metric, rule.also) if m and m not in catalogue.metrics]
+    found += [] if rule.kind in catalogue.kinds else [f"no kind {rule.kind!r}"]
+    found += [] if rule.test in get_args(Test) else [f"no test {rule.test!r}"]
+    named = (rule.limit, rule.hold_s, rule.clear_s, rule.over_s, rule.also_limit)
+    found += [f"no threshold {t!r}" for t in named if t and t not in catalogue.thresholds]
+    needs_limit = rule.test in ("above", "below", "sum") and not rule.limit
+    return [*found, "no limit"] if needs_limit else found
