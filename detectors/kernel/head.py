@@ -26,7 +26,8 @@ _BRACKET = re.compile(r"\[(?!drm)[^\]\n\"'`]{0,60}\]:?")
 _UPTIME = re.compile(r"\[\s{0,12}\d{1,10}\.\d{3,6}\]")
 _WORD = re.compile(r"[A-Za-z0-9_\-][A-Za-z0-9_.:@%/+\-]{0,254}(?<!:)(?=\s)")
 _TAG = re.compile(r"([A-Za-z_][A-Za-z0-9_./@\-]{0,63})(?:\[\d{1,10}\])?:(?=\s|\Z)")
-_SPACE = re.compile(r"\s{0,8}")
+#: Also what broken encodings and marks of byte order leave behind.
+_SPACE = re.compile(r"[\s\x00-\x1f\ufffd\ufeff]{0,8}")
 #: What may stand between the host and the message of the kernel, other than its name with a colon.
 _FILLER = re.compile(r"kernel|-|kern\.[a-z]{2,8}|stdout|stderr|[FP]|[A-Z]{4,8}")
 #: Words between the time and the message: host, facility, the dashes of RFC 5424.

@@ -18,6 +18,7 @@ from detectors.scan import Scanner
 #: Kernel records are at most a few KiB; what stands behind this is not looked at, so no line costs more than this.
 MAX_CHARS = 65_536
 _BOOT = re.compile(r"Linux version [0-9]{1,3}\.[0-9]{1,4}\S{0,120} \(")
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
 _BOOT_LITERAL = "Linux version "
 #: How many lines a message of several may have.
 MOST_JOINED = 40
@@ -32,6 +33,8 @@ def parse(line: str) -> KernelCode | None:
     Never raises; time grows linearly with the line and stops at MAX_CHARS.
     """
     line = line[:MAX_CHARS]
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
     scanner, places, readers = _kit()
     found = scanner.which(line.encode(errors="replace"))
     if not found:

@@ -110,7 +110,7 @@ def test_a_broken_line_costs_only_itself() -> None:
 
 
 def test_bytes_that_are_no_utf8_are_replaced_and_counted() -> None:
-    latin = orjson.dumps(row("temp 80 \u00b0C " + XID)).replace("\u00b0".encode(), b"\xb0")
+    latin = orjson.dumps(row(XID + " temp 80 \u00b0C")).replace("\u00b0".encode(), b"\xb0")
     found = read_rows(orjson.dumps(row()) + b"\n" + latin, "application/x-ndjson", NOW)
     assert found.replaced == 1
     made = batch(found)

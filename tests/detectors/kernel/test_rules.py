@@ -19,6 +19,7 @@ HEADS = (
     "<3>1 2026-02-03T11:38:06Z gpu-0412 kernel - - - [   12.345678] ",
     "kern  :err   : [   12.345678] ",
     "gpu-0412: [   12.345678] ",
+    "\ufeff\x1b[32m[   12.345678] \x1b[0m\x1b[33m",
 )
 #: Whatever these print, or quote, is not the kernel's word.
 OTHERS = (
