@@ -1,0 +1,346 @@
+"""The rules of training logs: the reader of their table, the matcher of one line, and what of one stream came first.
+
+The standard library only, and nothing newer than Python 3.8: the job wrapper carries this file to compute nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence  # noqa: UP035  (3.8 has no collections.abc generics)
+
+#: Characters of a line that are looked at; a longer one is read in pieces before it comes here.
+MAX_CHARS = 8192
+#: Characters of a line that are kept for people.
+KEPT_CHARS = 400
+#: Levels, from what may be first to what says only that something failed. good and note fail nothing.
+LEVELS = ("cause", "surface", "symptom", "echo", "note", "good")
+UNKNOWN = "unknown_insufficient_evidence"
+CLEAN = "clean_success"
+#: What a buffered stdout may still write behind a traceback of stderr (glibc and CPython use 8 KiB blocks).
+BUFFER_BYTES = 8192
+
+_BLOCK = re.compile(r"\[\[(\w+)\]\]")
+_PAIR = re.compile(r"(\w+) = (.*)")
+_LITERAL = re.compile(r"'''(.*?)'''|'([^']*)'")
+#: A line of program text, as a traceback quotes it, or of a configuration that is printed.
+_CODE = re.compile(
+    r"^[\s│|❱>\d\[\]a-z:]{0,40}?(?:raise |except |return |assert |elif |import |from \w+ import|def |class |# |logger\.|"
+    r"logging\.|print\(|warnings\.warn|Namespace\(|export |SBATCH |#SBATCH|[A-Z][A-Z_]{4,40}=\S{0,40}(?:\s|$))"
+)
+#: Words that say somebody dealt with it, or that it is only told.
+_SOFT = re.compile(
+    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etry(?:ing)?\b|\bretries left|will (?:be )?retr|"
+    r"[Aa]ttempt \d+\s?(?:/|of)|\b[Ss]kipp(?:ing|ed)\b|[Ii]gnor(?:ed|ing)\b|[Ff]all(?:ing)?[ -]?back|\brecovered\b|"
+    r"\b[Cc]aught\b(?! (?:signal|SIG|collective))|[Nn]on-?fatal\b|\bhandled\b|Exception ignored|reconnect"
+)
+#: NCCL and c10d warn of what kills them, so their level says nothing.
+_LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog caught\b|elastic/")
+_CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause")
+#: Words that chain tracebacks; a reader looks for them beside the literals of the rules.
+CHAIN_LITERALS = ("During handling of the above exception", "The above exception was the direct cause")
+
+
+class RuleError(ValueError):
+    """A table of rules that cannot be used; the text says which block and why."""
+
+
+class LogClass(NamedTuple):
+    """One class: where the fault sits, whose it is, how sure its rules are, and what to do."""
+
+    name: str
+    component: str
+    whose: str
+    level: str
+    rank: int
+    exclude: str
+    resubmit: str
+    advice: str
+
+
+class Rule(NamedTuple):
+    """One form of message. ``not_after``: levels and classes that make it a consequence when they came before."""
+
+    name: str
+    log_class: str
+    pattern: re.Pattern[str]
+    literals: tuple[str, ...]
+    precedence: int
+    level: str
+    exclude: str
+    component: str
+    not_after: tuple[str, ...]
+    match: str
+    miss: str
+    source: str
+
+
+class Hit(NamedTuple):
+    """One line that a rule names. ``at``: unix s or None; ``behind``: bytes of the stream up to this line."""
+
+    rule: Rule
+    text: str
+    line: int = 0
+    behind: int = 0
+    at: float | None = None
+    soft: bool = False
+    chained: bool = False
+    rank: int | None = None
+    host: str = ""
+    gpu: int | None = None
+    words: Mapping[str, str] = {}
+
+    @property
+    def log_class(self) -> str:
+        return self.rule.log_class
+
+    @property
+    def level(self) -> str:
+        return self.rule.level
+
+
+class Progress(NamedTuple):
+    """A sign of life: a training step. ``step``: its number, or -1."""
+
+    behind: int
+    step: int
+    at: float | None = None
+
+
+class Table:
+    """Rules and classes, indexed by literal."""
+
+    def __init__(self, rules: Sequence[Rule], classes: Mapping[str, LogClass]) -> None:
+        self.rules = tuple(rules)
+        self.classes = dict(classes)
+        self._of: dict[str, list[int]] = {}
+        for number, rule in enumerate(self.rules):
+            for literal in rule.literals:
+                self._of.setdefault(literal, []).append(number)
+        self.literals = tuple(self._of)
+
+    def best(self, line: str, which: Iterable[int] | None = None) -> tuple[Rule, re.Match[str]] | None:
+        """The rule that says most about a line. ``which``: indices into ``literals`` of those known to stand in it."""
+        line = line[:MAX_CHARS]
+        said = (self.literals[n] for n in which) if which is not None else (s for s in self.literals if s in line)
+        numbers = {number for literal in said for number in self._of[literal]}
+        found: tuple[Rule, re.Match[str]] | None = None
+        for number in sorted(numbers):
+            rule = self.rules[number]
+            if found is None or rule.precedence > found[0].precedence:
+                match = rule.pattern.search(line)
+                if match:
+                    found = (rule, match)
+        return found
+
+    def hit(self, text: str, which: Iterable[int] | None = None, **place: Any) -> Hit | None:
+        """The line as a hit, or None where no rule names it or it is quoted program text. ``place``: fields of Hit."""
+        found = None if _CODE.match(text) else self.best(text, which)
+        if found is None:
+            return None
+        rule, match = found
+        words = {key: value.strip()[:KEPT_CHARS] for key, value in match.groupdict().items() if value}
+        soft = bool(_SOFT.search(text[:MAX_CHARS])) and not _LOUD.search(text[:MAX_CHARS])
+        return Hit(rule=rule, text=kept(text), soft=soft, words=words, **place)
+
+
+def kept(line: str) -> str:
+    """Printable, on one line, short."""
+    return "".join(c if c.isprintable() else " " for c in line[:KEPT_CHARS]).strip()
+
+
+def chains(line: str) -> bool:
+    """True for the line between two tracebacks of one failure."""
+    return bool(_CHAIN.search(line[:MAX_CHARS]))
+
+
+def read_table(text: str) -> Table:
+    """The table in joblog_rules.toml, which is TOML with nothing but literal strings and lists of them on one line.
+
+    Raises RuleError naming the block that cannot be used.
+    """
+    classes: dict[str, LogClass] = {}
+    rules: list[Rule] = []
+    for kind, fields in _blocks(text):
+        try:
+            if kind == "class":
+                classes[fields["name"]] = LogClass(**{**fields, "rank": int(fields["rank"])})
+            elif kind == "rule":
+                rules.append(_rule(fields, classes))
+            else:
+                raise RuleError("is neither class nor rule")
+        except (KeyError, TypeError, ValueError, re.error) as error:
+            raise RuleError("{} {}: {}".format(kind, fields.get("name", "without a name"), error)) from error
+    return Table(rules, classes)
+
+
+def _blocks(text: str) -> list[tuple[str, dict[str, Any]]]:
+    blocks: list[tuple[str, dict[str, Any]]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        block, pair = _BLOCK.match(line), _PAIR.match(line)
+        if block:
+            blocks.append((block[1], {}))
+        elif pair and blocks:
+            blocks[-1][1][pair[1]] = _value(pair[2], number)
+        elif line.strip() and not line.startswith("#"):
+            raise RuleError("line {}: {!r} is no key = 'value'".format(number, line[:80]))
+    return blocks
+
+
+def _value(text: str, number: int) -> Any:
+    strings = ["".join(found) for found in _LITERAL.findall(text)]
+    if text.startswith("[") and text.endswith("]"):
+        return tuple(strings)
+    if len(strings) != 1 or not text.startswith("'"):
+        raise RuleError("line {}: a literal string in single quotes is expected".format(number))
+    return strings[0]
+
+
+def _rule(fields: Mapping[str, Any], classes: Mapping[str, LogClass]) -> Rule:
+    log_class = classes[fields["class"]]
+    level = fields.get("level", log_class.level)
+    if level not in LEVELS:
+        raise ValueError("level {!r} is none of {}".format(level, ", ".join(LEVELS)))
+    if not fields["literals"] or not all(fields["literals"]):
+        raise ValueError("it needs at least one literal")
+    return Rule(
+        name=fields["name"],
+        log_class=log_class.name,
+        pattern=re.compile(fields["pattern"], re.ASCII),
+        literals=fields["literals"],
+        precedence=int(fields["precedence"]),
+        level=level,
+        exclude=fields.get("exclude", log_class.exclude),
+        component=fields.get("component", log_class.component),
+        not_after=tuple(fields.get("not_after", "").split()),
+        match=fields["match"],
+        miss=fields["miss"],
+        source=fields["source"],
+    )
+
+
+#: Hardware that never says so by mistake: later work on other GPUs does not clear it.
+HARD = frozenset({"ecc_uncorrectable", "gpu_fallen_off_bus", "nvlink_error", "gsp_error", "gpu_hardware_other"})
+#: What makes a hit of a level a consequence when it came before in the same stream.
+_FOLLOWS = {"symptom": ("cause", "surface"), "echo": ("cause", "surface", "symptom")}
+
+
+def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None) -> bool:
+    """Did the work go on behind this line? ``ended_well``: bytes up to the line that says the job is done, or None.
+
+    Two steps are asked for, and more text than a buffer may hold back, a later time, or a word that it was handled.
+    """
+    if ended_well is not None and ended_well > hit.behind:
+        return True
+    if hit.log_class in HARD and hit.level == "cause":
+        return False
+    before = max((p.step for p in progress if p.behind <= hit.behind), default=-1)
+    after = [p for p in progress if p.behind > hit.behind and (p.step < 0 or p.step > before)]
+    if len(after) < 2:
+        return False
+    later = hit.at is not None and any(p.at is not None and p.at > hit.at + 1.0 for p in after[1:])
+    return hit.soft or later or after[-1].behind - hit.behind > BUFFER_BYTES
+
+
+def standing(hits: Sequence[Hit], progress: Sequence[Progress] = (), ended_well: int | None = None) -> list[Hit]:
+    """Hits of one stream in its order, without what the work survived and what only followed from an earlier one."""
+    alive = [hit for hit in hits if hit.level != "good" and not went_on(hit, progress, ended_well)]
+    left: list[Hit] = []
+    seen: set[str] = set()
+    for hit in alive:
+        follows = set(hit.rule.not_after) | set(_FOLLOWS.get(hit.level, ()))
+        if not follows & seen:
+            left.append(hit)
+        if hit.level not in ("note", "echo") and not hit.soft:
+            seen.update((hit.level, hit.log_class))
+    return _unchained(left)
+
+
+def _unchained(hits: Sequence[Hit]) -> list[Hit]:
+    """Of tracebacks that were chained the one that says most stands for all; it takes the place of the first."""
+    left: list[Hit] = []
+    for hit in hits:
+        if hit.chained and left and left[-1].level != "echo":
+            if hit.rule.precedence > left[-1].rule.precedence:
+                left[-1] = hit
+        else:
+            left.append(hit)
+    return left
+
+
+def tier(hit: Hit) -> int:
+    """0 for hardware, then causes, surfaces, symptoms, notes, echoes; a soft one stands behind a hard one."""
+    if hit.level == "cause":
+        return 0 if hit.log_class in HARD else 2 if hit.soft else 1
+    return {"surface": 3, "symptom": 5, "note": 7, "echo": 8}[hit.level] + (1 if hit.soft and hit.level != "echo" else 0)
+
+
+def first_of(hits: Sequence[Hit]) -> Hit | None:
+    """The first cause among standing hits of one stream: the earliest of the best tier; of weak words the strongest."""
+    if not hits:
+        return None
+    best = min(map(tier, hits))
+    mine = [hit for hit in hits if tier(hit) == best]
+    strong = [hit for hit in mine if hit.rule.precedence >= 30] if best >= 3 else mine
+    return (strong or mine)[0]
+
+
+def classify_lines(table: Table, lines: Iterable[str]) -> Hit | None:
+    """The first cause in a few decoded lines of one stream, with nothing known beside them; None where none is named."""
+    hits: list[Hit] = []
+    progress: list[Progress] = []
+    done: int | None = None
+    behind, chained, before = 0, False, ""
+    for number, line in enumerate(lines, 1):
+        behind += len(line) + 1
+        hit = None if before.lstrip().startswith('File "') else table.hit(line, line=number, behind=behind)
+        if hit is not None:
+            hits.append(hit._replace(chained=chained and hit.level in ("cause", "surface", "symptom")))
+            chained = chained and hit.level == "echo"
+        elif chains(line):
+            chained = True
+        elif ended(line):
+            done = behind
+        else:
+            step = step_of(line)
+            if step is not None:
+                progress.append(Progress(behind, step))
+        before = line
+    return first_of(standing(hits, progress, done))
+
+
+_STEP = re.compile(
+    r"\b(?:global_?step|step|iter(?:ation)?|update|num_updates|batch|epoch)s?\b['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,12})"
+    r"[^\n]{0,120}?(?:loss|ppl|lr\b|tok|it/s|s/it|ms\b|samples|time|acc|grad|\d%)",
+    re.ASCII | re.IGNORECASE,
+)
+_BAR = re.compile(r"\d{1,3}%\|[^\n|]{0,200}\|\s{0,4}(\d{1,12})/\d{1,12}|'loss': [\d.]{1,24}", re.ASCII)
+_DONE = re.compile(
+    r"(?:[Tt]raining|[Tt]rain|[Rr]un|[Jj]ob|[Ff]ine-?tuning|[Pp]retraining|[Ee]valuation|[Ee]xperiment|[Ss]cript)"
+    r"(?: is| has| was| run| job| loop)?(?: been)? (?:successfully )?(?:completed?|finished|done|succeeded|ended (?:well|successfully))"
+    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:training|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS|Finished)\b"
+    r"|\*{3,} train metrics \*{3,}|['\"]?train_runtime['\"]?\s*[:=]|max_(?:steps|epochs)=[-\d]+` reached"
+    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b|State=COMPLETED|\bCOMPLETED\b|[Ss]ucceeded\b|exit(?:ed|ing) (?:normally|cleanly)"
+    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|Total training time|training took|peak memory (?:consumption|usage)",
+    re.ASCII,
+)
+_NOT_DONE = re.compile(
+    r"\b(?:not|never|fail\w*|error|abort\w*|un|in)[ -]?(?:completed?|finished|done|succeed\w*)|[Ee]poch \d+(?:/\d+)? (?:done|finished|complete)|"
+    r"\b(?:step|iteration|batch|shard) \d+ (?:done|finished|complete)",
+    re.ASCII,
+)
+
+
+def step_of(line: str) -> int | None:
+    """Number of the training step a line tells of, -1 for one without a number, None for any other line."""
+    line = line[:1000]
+    found = _STEP.search(line)
+    if found:
+        return int(found[1])
+    bar = _BAR.search(line)
+    return (int(bar[1]) if bar[1] else -1) if bar else None
+
+
+def ended(line: str) -> bool:
+    """Does a line say that the job ended well?"""
+    line = line[:1000]
+    return bool(_DONE.search(line)) and not _NOT_DONE.search(line)
