@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from backend.reliability.history import Floats, Ints, StepTable
 
 
+#: A row may take this many times the usual distance of rows before it is missed.
+ROW_SLACK = 1.25
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Progress:
     """Finished steps of one attempt in order of time: several ranks and repeated rows are one row.
@@ -39,8 +43,8 @@ class Progress:
     @property
     def hang_after_s(self) -> float:
         """Silence longer than this is a hang: max(3 x median step, 60 s) by contracts.md, and never less than a row
-        takes: until then none was due."""
-        told = [3 * self.pace_s, self.gap_s]
+        takes at its slowest: until then none was due."""
+        told = [3 * self.pace_s, ROW_SLACK * self.gap_s]
         return max([60.0, *(t for t in told if np.isfinite(t))])
 
 

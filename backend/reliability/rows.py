@@ -46,7 +46,7 @@ class Rows:
         order = np.lexsort((table.at, key))
         self._table = table.take(order)
         keys, starts = np.unique(key[order], return_index=True)
-        ends = [*starts[1:].tolist(), len(table)]
+        ends = np.append(starts, len(table))[1:].tolist()
         names = [("job", job) for job in table.jobs] + [("run", run) for run in table.runs]
         parts = zip(keys.tolist(), starts.tolist(), ends, strict=True)
         self._slices: dict[tuple[str, str], Slice] = {names[k]: (low, high) for k, low, high in parts}

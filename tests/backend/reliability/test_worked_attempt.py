@@ -70,6 +70,6 @@ def test_the_order_of_rows_and_what_is_told_twice_change_nothing() -> None:
     straight = accounted([FIRST, SECOND], 2405.0, steps=rows(), checkpoints=CHECKPOINTS)
     for seed in range(5):
         for part in (told, saves, attempts):
-            random.Random(seed).shuffle(part)  # type: ignore[arg-type]
+            random.Random(seed).shuffle(part)
         mixed = accounted(attempts, 2405.0, steps=told, checkpoints=saves)
         assert runs_json(mixed) == runs_json(straight)
