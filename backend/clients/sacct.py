@@ -32,11 +32,15 @@ _BY = re.compile(r"CANCELLED by (\S+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What a header says: the names in order, what parts them, and the zone of times that name none."""
+    """What a header says: the names in order, what parts them, and the zone of times that name none.
+
+    now: when sacct ran, where that is known (unix s): with it, elapsed time tells when a running job began.
+    """
 
     names: tuple[str, ...]
     delimiter: str
     zone: tzinfo = UTC
+    now: float | None = None
 
     @property
     def breaks(self) -> int:
@@ -75,13 +79,15 @@ def header_of(line: str, zone: tzinfo = UTC) -> Columns | None:
     return Columns(names, delimiter, zone)
 
 
-def rows_of(lines: Iterable[str], zone: tzinfo = UTC) -> Iterator[tuple[Columns, int, str]]:
-    """(columns, line from 1, row) of every row of a text. Lines before a header are left out.
+def rows_of(
+    lines: Iterable[str], zone: tzinfo = UTC, columns: Columns | None = None
+) -> Iterator[tuple[Columns, int, str]]:
+    """(columns, line from 1, row) of every row of a text. Lines before a header are left out, unless ``columns`` are
+    known.
 
     A row is whole when it has its delimiters; lines that lack some are taken together, unless the next one is whole by
     itself. A header in the middle (files put one after the other) begins anew.
     """
-    columns: Columns | None = None
     held, at = "", 0
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r\n")
@@ -129,17 +135,17 @@ def attempt_of_row(columns: Columns, text: str) -> AttemptFacts | None:
         if is_step(cells):
             return None
         try:
-            return _attempt(cells, columns.zone)
+            return _attempt(cells, columns)
         except RecordError as error:
             problem = problem or error
     have = text.count(columns.delimiter) + 1
     raise problem or RecordError(f"has {have} columns of {len(columns.names)}")
 
 
-def _attempt(cells: Mapping[str, str], zone: tzinfo) -> AttemptFacts:
+def _attempt(cells: Mapping[str, str], columns: Columns) -> AttemptFacts:
     job, array = _ids(cells)
     state = state_of(cells.get("State", ""))
-    times = times_of(cells, zone)
+    times = times_of(cells, columns.zone, columns.now)
     if not times.said and "Submit" in cells:
         raise RecordError("has no time that names its day: run sacct with SLURM_TIME_FORMAT=standard")
     nodes = _nodes(cells.get("NodeList", ""))

@@ -28,9 +28,10 @@ class Times:
     unread: int = 0
 
 
-def times_of(cells: Mapping[str, str], zone: tzinfo = UTC) -> Times:
+def times_of(cells: Mapping[str, str], zone: tzinfo = UTC, now: float | None = None) -> Times:
     """The four times of a row. Where a clock went back (DST), the moment is taken that keeps their order and the
-    elapsed time; where nothing tells, the first of the two. A time that names no day is left out, and counted."""
+    elapsed time (until ``now``, unix s, where it still runs); where nothing tells, the first of the two. A time that
+    names no day is left out, and counted."""
     choices = [moments(cells.get(name, ""), zone) for name in FIELDS]
     unread = sum(one is None for one in choices)
     known = [one or () for one in choices]
@@ -38,7 +39,7 @@ def times_of(cells: Mapping[str, str], zone: tzinfo = UTC) -> Times:
         best = [one[0] if one else None for one in known]
     else:
         elapsed = _elapsed(cells)
-        best = list(min(product(*(one or (None,) for one in known)), key=lambda four: _cost(four, known, elapsed)))
+        best = list(min(product(*(one or (None,) for one in known)), key=lambda four: _cost(four, known, elapsed, now)))
     submit, eligible, start, end = best
     return Times(submit, eligible, start, end, said=any(best), unread=unread)
 
@@ -83,12 +84,14 @@ def _elapsed(cells: Mapping[str, str]) -> float | None:
     return None if elapsed is None else elapsed + suspended
 
 
-def _cost(four: Iterable[float | None], known: list[tuple[float, ...]], elapsed: float | None) -> float:
+def _cost(
+    four: Iterable[float | None], known: list[tuple[float, ...]], elapsed: float | None, now: float | None
+) -> float:
     """How little four moments fit together: seconds out of order, seconds off the elapsed time."""
     four = tuple(four)
     told = [at for at in four if at is not None]
     cost = sum(max(0.0, before - after) for before, after in zip(told, told[1:], strict=False))
-    start, end = four[2], four[3]
+    start, end = four[2], four[3] if known[3] else now
     if elapsed is not None and start is not None and end is not None:
         cost += max(0.0, abs(end - start - elapsed) - ROUNDING_S)
     return cost + sum(_SECOND for at, one in zip(four, known, strict=True) if len(one) > 1 and at != one[0])

@@ -192,6 +192,10 @@ class SlurmCli:
             raise SlurmError("scontrol token printed no token", permanent=True)
         return token
 
+    def now(self) -> float:
+        """Unix s, by the clock that stamps what is read."""
+        return self._now()
+
     def ask(self, *command: str, timeout_s: float = 0.0) -> str:
         """Standard output of a command that only reads. timeout_s: 0 = as for every command."""
         return self._ask(*command, timeout_s=timeout_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from backend.clients.sacct import Columns, attempt_of_row, rows_of
 from backend.clients.slurm import SlurmCli, SlurmError
@@ -39,10 +39,14 @@ class Told:
 
 
 class Accounting:
-    """Reads what slurmdbd keeps. Every method raises SlurmError; ``kept`` says whether there is anything to read."""
+    """Reads what slurmdbd keeps. Every method raises SlurmError; ``kept`` says whether there is anything to read.
 
-    def __init__(self, cli: SlurmCli, timeout_s: float = 60.0) -> None:
+    zone: of times that name none, where a wrapper of the site prints them; we ask for unix seconds.
+    """
+
+    def __init__(self, cli: SlurmCli, timeout_s: float = 60.0, zone: tzinfo = UTC) -> None:
         self._cli = cli
+        self._zone = zone
         self._timeout_s = timeout_s
         self._fields: tuple[str, ...] = ()
 
@@ -86,12 +90,12 @@ class Accounting:
         return parse_events(text)
 
     def _read(self, *which: str) -> Told:
-        names = self.fields()
+        names, now = self.fields(), self._cli.now()
         text = self._cli.ask(
             "sacct", "-D", "-a", "-X", "-P", "-n", "--noconvert", f"--delimiter={DELIMITER}",
             "-o", ",".join(names), *which, timeout_s=self._timeout_s,
         )  # fmt: skip
-        return parse_rows(text, Columns(names, DELIMITER))
+        return parse_rows(text, Columns(names, DELIMITER, self._zone, now))
 
 
 def _iso(at: float) -> str:
@@ -103,8 +107,7 @@ def parse_rows(text: str, columns: Columns) -> Told:
     """Attempts of sacct's text without a header; rows that make no sense are told and left out."""
     attempts: list[AttemptFacts] = []
     unread: list[str] = []
-    header = columns.delimiter.join(columns.names)
-    for _, _, row in rows_of([header, *text.split("\n")], columns.zone):
+    for _, _, row in rows_of(text.split("\n"), columns.zone, columns):
         try:
             attempt = attempt_of_row(columns, row)
         except RecordError as error:
