@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from backend.ingest.leftovers import beside, holds, where
-from backend.ingest.track import MAX_LINE_BYTES, Track, cut
+from backend.ingest.track import MAX_LINE_BYTES, TAIL_BYTES, Print, Track, cut
 
 #: A line that nobody ends is handed on when its file has been left alone for this long, in seconds.
 GRACE_S = 60.0
@@ -40,12 +40,13 @@ class Budget:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Whole lines of one file; the last lacks its newline where its file is over or it was cut. ``place`` names the
-    file and stays the same over restarts; ``offset`` is that of the first byte."""
+    file and stays the same over restarts; ``offset``: of the first byte; ``at_end``: nothing stands behind it."""
 
     path: str
     place: str
     offset: int
     chunk: bytes
+    at_end: bool = False
 
 
 class Follower:
@@ -107,6 +108,14 @@ class Follower:
             self._moved[path] = None
         self.problems.pop(path, None)
 
+    def back(self, piece: Piece, offset: int) -> None:
+        """Lines from ``offset`` on were not taken after all, for what follows them may belong to them: they come again.
+        For the piece that was just handed out, at the end of a file that is at its path."""
+        track = self._tracks.get(piece.path)
+        if track is not None and piece.at_end and piece.offset <= offset < track.offset and not track.over:
+            before = piece.chunk[: offset - piece.offset][-TAIL_BYTES:]
+            track.offset, track.tail, track.look = offset, Print.of(before), None
+
     def resume(self, marks: Mapping[str, str]) -> None:
         """Go on from the marks that were kept; what was read since is forgotten."""
         for track in [*self._tracks.values(), *self._leaving.values()]:
@@ -134,7 +143,7 @@ class Follower:
 
     # --- one turn ---------------------------------------------------------------------------------------------------
 
-    def turn(self, now: float) -> Iterator[Piece]:
+    def turn(self, now: float) -> Generator[Piece, None, None]:
         """What was written since, a chunk a file in turn, until the budget is used up. ``now`` in unix s.
 
         A consumer may stop at any piece: those that it took count as read.
@@ -385,7 +394,8 @@ class Follower:
         taken, start = cut(chunk, track.skips), track.offset
         piece = None
         if taken.next:
-            piece = self._piece(track, start + taken.start, chunk[taken.start : taken.end])
+            over = len(chunk) < self._budget.chunk_bytes
+            piece = self._piece(track, start + taken.start, chunk[taken.start : taken.end], over)
             self.counts[CUT] += taken.too_long
             self.counts[PASSED] += taken.next - (taken.end - taken.start)
             track.read_to(start + taken.next, chunk[: taken.next])
@@ -423,8 +433,9 @@ class Follower:
         return piece
 
     @staticmethod
-    def _piece(track: Track, offset: int, chunk: bytes) -> Piece | None:
-        return Piece(track.leaves or track.path, str(track.inode), offset, chunk) if chunk else None
+    def _piece(track: Track, offset: int, chunk: bytes, at_end: bool = False) -> Piece | None:
+        path = track.leaves or track.path
+        return Piece(path, str(track.inode), offset, chunk, at_end and not track.leaves) if chunk else None
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
