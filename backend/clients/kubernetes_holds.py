@@ -69,8 +69,8 @@ def held(node: Mapping[str, Any], known: Conventions) -> Held:
     found = list(_signs(node, known, cordoned))
     if cordoned and not our_cordon and not found:
         when = f" at {since}" if since else ""
-        by = manager or "someone"
-        found.append(Hold(by, f"cordoned{f' with {by}' if manager else ''}{when}", "cordon"))
+        by = manager if manager not in ("", MANAGER) else "someone"
+        found.append(Hold(by, f"cordoned{f' with {manager}' if manager else ''}{when}", "cordon"))
     return Held(ours, tuple(found), cordoned, our_cordon)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -29,6 +30,16 @@ VIEWER = "viewer-token"
 class RealKube:
     url: str
     authority: str
+    process: subprocess.Popen[bytes]
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Inside the block connections are taken, and nobody is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def access(self, token: str = ADMIN) -> Access:
         return Access(self.url, ssl.create_default_context(cadata=self.authority), lambda: token)
@@ -47,10 +58,10 @@ def real_kube() -> Iterator[RealKube]:
         (folder / "tokens.csv").write_text(f'{ADMIN},admin,1,"system:masters"\n{VIEWER},viewer,2\n')
         key = folder / "account.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True, timeout=60)
-        _start(stack, folder, "apiserver", [str(server), *_apiserver(folder, store, port, key)])
+        process = _start(stack, folder, "apiserver", [str(server), *_apiserver(folder, store, port, key)])
         certificate = folder / "certs" / "apiserver.crt"
         _wait(folder, "certificate", certificate.exists)
-        kube = RealKube(f"https://127.0.0.1:{port}", certificate.read_text())
+        kube = RealKube(f"https://127.0.0.1:{port}", certificate.read_text(), process)
         _wait(folder, "ready API server", lambda: _ready(kube))
         yield kube
 
@@ -71,10 +82,11 @@ def _apiserver(folder: Path, store: int, port: int, key: Path) -> list[str]:
     return [*words, "--disable-admission-plugins=ServiceAccount", "--v=1"]
 
 
-def _start(stack: ExitStack, folder: Path, name: str, command: list[str]) -> None:
+def _start(stack: ExitStack, folder: Path, name: str, command: list[str]) -> subprocess.Popen[bytes]:
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     stack.callback(_end, process)
+    return process
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
