@@ -20,14 +20,19 @@ _MONTHS = {
 }
 _CLOCK = r"(?P<h>\d{2}):(?P<m>\d{2}):(?P<s>\d{2})(?:[.,:](?P<frac>\d{1,9}))?"
 _ISO = re.compile(
-    r"[\[(]?(?P<y>\d{4})[-/](?P<mo>\d{2})[-/](?P<d>\d{2})[T _]" + _CLOCK + r"\s?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2})?[\])]?[:,]?\s*",
+    r"[\[(]?(?P<y>\d{4})[-/](?P<mo>\d{2})[-/](?P<d>\d{2})[T _]"
+    + _CLOCK
+    + r"\s?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2})?[\])]?[:,]?\s*",
     re.ASCII,
 )
 _US = re.compile(r"[\[(]?(?P<mo>\d{2})/(?P<d>\d{2})/(?P<y>\d{4}|\d{2}) " + _CLOCK + r"[\])]?[:,]?\s*", re.ASCII)
 _GLOG = re.compile(r"\[?(?P<level>[IWEF])(?P<mo>\d{1,2})(?P<d>\d{2}) " + _CLOCK + r"(?:\s+\d{1,12})?\s*", re.ASCII)
 _SYSLOG = re.compile(r"(?P<name>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) " + _CLOCK + r" (?P<host>[\w.\-]{1,253}) ", re.ASCII)
 _DAY = re.compile(
-    r"[\[(]?(?:[A-Z][a-z]{2} )?(?P<name>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) " + _CLOCK + r"(?: \w{2,4})? (?P<y>\d{4})[\])]?\s*", re.ASCII
+    r"[\[(]?(?:[A-Z][a-z]{2} )?(?P<name>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) "
+    + _CLOCK
+    + r"(?: \w{2,4})? (?P<y>\d{4})[\])]?\s*",
+    re.ASCII,
 )
 _EPOCH = re.compile(r"\[?(?P<epoch>1[0-9]{9}(?:\.\d{1,9})?)\]?:?\s+", re.ASCII)
 _BARE = re.compile(r"[\[(]?" + _CLOCK + r"[\])]?[:,]?\s+", re.ASCII)
@@ -37,7 +42,10 @@ _WHO = (
     re.compile(r"\[(?:rank|Rank |RANK )(?P<rank>\d{1,6})\]:?\s?", re.ASCII),  # torch 2.x, Megatron
     re.compile(r"\[default(?P<local>\d{1,3})\]:\s?", re.ASCII),  # torchrun --tee
     re.compile(r"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:out|err|diag)>:?\s?", re.ASCII),  # mpirun --tag-output
-    re.compile(r"\((?P<name>[\w.:\-]{1,80}) (?:rank=(?P<rank>\d{1,6}),? )?pid=\d{1,9}(?:, ip=(?P<host>[\d.a-fA-F:]{3,45}))?\)\s?", re.ASCII),
+    re.compile(
+        r"\((?P<name>[\w.:\-]{1,80}) (?:rank=(?P<rank>\d{1,6}),? )?pid=\d{1,9}(?:, ip=(?P<host>[\d.a-fA-F:]{3,45}))?\)\s?",
+        re.ASCII,
+    ),
     re.compile(r"\(raylet(?:, ip=(?P<host>[\d.a-fA-F:]{3,45}))?\)\s?", re.ASCII),
     re.compile(r"\[pod/(?P<host>[\w.\-]{1,253})/[\w.\-]{1,253}\]\s", re.ASCII),  # kubectl logs --prefix
     re.compile(r"(?:std(?:out|err)) [FP] ", re.ASCII),  # CRI
@@ -46,7 +54,9 @@ _WHO = (
     re.compile(r"(?P<host>[A-Za-z][\w.\-]{0,252}):\d{1,9}:\d{1,9} \[(?P<gpu>\d{1,3})\] ", re.ASCII),  # NCCL
     re.compile(r"\[(?P<host>[A-Za-z][\w.\-]{0,252}):\d{1,9}(?:\s?:\d{1,6}:\d{1,9})?\]\s", re.ASCII),  # UCX, Open MPI
 )
-_RANK_IN = re.compile(r"\[(?:PG [^\]\n]{0,60})?Rank (\d{1,6})\]|\bon rank:? (\d{1,6})\b|\b[Rr]ank (\d{1,6}):|\brank=(\d{1,6})\b", re.ASCII)
+_RANK_IN = re.compile(
+    r"\[(?:PG [^\]\n]{0,60})?Rank (\d{1,6})\]|\bon rank:? (\d{1,6})\b|\b[Rr]ank (\d{1,6}):|\brank=(\d{1,6})\b", re.ASCII
+)
 _HOST_IN = re.compile(
     r"SLURMD_NODENAME[=:] ?([\w.\-]{2,253})|\b(?:[Hh]ost(?:name)?|HOSTNAME|node(?:name)?|NODE)\s{0,6}[:=]\s?([A-Za-z][\w.\-]{0,252})"
     r"|(?:srun|salloc): error: (?!Node|Job|Task|task|Unable)([A-Za-z][\w.\-]{0,252}): task|\bON ([A-Za-z][\w.\-]{0,252}) CANCELLED"
@@ -136,7 +146,12 @@ def _seconds(parts: Mapping[str, str | None], year: int) -> float | None:
         return float(parts["epoch"] or 0)
     if not parts.get("h"):
         return None
-    of_day = int(parts["h"] or 0) * 3600 + int(parts["m"] or 0) * 60 + int(parts["s"] or 0) + float("0." + (parts["frac"] or "0"))
+    of_day = (
+        int(parts["h"] or 0) * 3600
+        + int(parts["m"] or 0) * 60
+        + int(parts["s"] or 0)
+        + float("0." + (parts["frac"] or "0"))
+    )
     month = _MONTHS.get(parts.get("name") or "", 0) or int(parts.get("mo") or 0)
     if not month:
         return of_day

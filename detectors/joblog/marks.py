@@ -7,15 +7,26 @@ from dataclasses import dataclass, field, replace
 
 from detectors.joblog.lines import Line, read_line
 
-_INIT = re.compile(r"NCCL INFO comm 0x[0-9a-f]+ rank (\d{1,6}) nranks (\d{1,6}) cudaDev (\d{1,3})(?:[^\n]{0,80}?commId (0x[0-9a-f]+))?", re.ASCII)
+_INIT = re.compile(
+    r"NCCL INFO comm 0x[0-9a-f]+ rank (\d{1,6}) nranks (\d{1,6}) cudaDev (\d{1,3})(?:[^\n]{0,80}?commId (0x[0-9a-f]+))?",
+    re.ASCII,
+)
 _USING = re.compile(r"Bootstrap ?: Using [\w.]{1,40}:(?:\[)?([0-9a-fA-F.:]{3,45}?)(?:\])?<\d+>", re.ASCII)
-_STEP_MARK = re.compile(r"\b(global_?step|step|iteration|iter|epoch)s?\b['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,12})", re.ASCII | re.IGNORECASE)
+_STEP_MARK = re.compile(
+    r"\b(global_?step|step|iteration|iter|epoch)s?\b['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,12})",
+    re.ASCII | re.IGNORECASE,
+)
 _BARRIER = re.compile(r"\b(?:barrier|checkpoint|eval\w*|sync\w*)\b[^\n]{0,60}?(\d{1,12})", re.ASCII | re.IGNORECASE)
 _WORLD = re.compile(r"\b(?:world[_ ]?size|WORLD_SIZE|nranks|num_processes)\s?[=:]?\s?(\d{1,6})\b", re.ASCII)
 _WATCHDOG = re.compile(r"Work\w{0,8}\(SeqNum=(\d{1,12}), OpType=(\w{1,40})", re.ASCII)
-_WORK = re.compile(r"last enqueued (?:NCCL )?work: (-?\d{1,12}),? (?:[^\n]{0,80}?)last completed (?:NCCL )?work: (-?\d{1,12})", re.ASCII)
+_WORK = re.compile(
+    r"last enqueued (?:NCCL )?work: (-?\d{1,12}),? (?:[^\n]{0,80}?)last completed (?:NCCL )?work: (-?\d{1,12})",
+    re.ASCII,
+)
 _STALLED = re.compile(r"^\s*(\d{1,6}): \[", re.ASCII)
-_ROOT = re.compile(r"\s{0,8}(?:\[(\d{1,6})\]:)?\s{0,8}(time|host|rank|exitcode|error_file|traceback)\s{0,8}: (.{0,300})")
+_ROOT = re.compile(
+    r"\s{0,8}(?:\[(\d{1,6})\]:)?\s{0,8}(time|host|rank|exitcode|error_file|traceback)\s{0,8}: (.{0,300})"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import re
 
-_RANK = re.compile(r"(?:global_?|g)?rank[_.\-=]?(\d{1,6})(?!\d)|(?:^|[_.\-/])(?:r|task|proc|worker|trainer|pe)[_.\-]?(\d{1,6})(?=[_.\-/]|$)", re.ASCII)
+_RANK = re.compile(
+    r"(?:global_?|g)?rank[_.\-=]?(\d{1,6})(?!\d)|(?:^|[_.\-/])(?:r|task|proc|worker|trainer|pe)[_.\-]?(\d{1,6})(?=[_.\-/]|$)",
+    re.ASCII,
+)
 _TORCHRUN = re.compile(r"attempt_\d{1,4}/(\d{1,6})/(?:std(?:out|err)\.log|error\.json)$", re.ASCII)
-_TAIL = re.compile(r"(?:^|[_.\-/])(?:std(?:out|err)|log|out|err|output)?[_.\-]?(\d{1,5})(?:\.(?:log|out|err|txt|json|jsonl))*(?:\.gz)?$", re.ASCII)
-_HOST = re.compile(r"(?<![A-Za-z0-9])((?=[A-Za-z0-9.\-]*\d)[A-Za-z][A-Za-z0-9]*(?:[.\-][A-Za-z0-9]+)*?)(?=[_/]|\.(?:log|out|err|txt|json|gz)|$)", re.ASCII)
+_TAIL = re.compile(
+    r"(?:^|[_.\-/])(?:std(?:out|err)|log|out|err|output)?[_.\-]?(\d{1,5})(?:\.(?:log|out|err|txt|json|jsonl))*(?:\.gz)?$",
+    re.ASCII,
+)
+_HOST = re.compile(
+    r"(?<![A-Za-z0-9])((?=[A-Za-z0-9.\-]*\d)[A-Za-z][A-Za-z0-9]*(?:[.\-][A-Za-z0-9]+)*?)(?=[_/]|\.(?:log|out|err|txt|json|gz)|$)",
+    re.ASCII,
+)
 _JOB = re.compile(r"^(?:job|slurm|run|log)?[_.\-]?\d{1,12}\.\w{1,6}(?:\.gz)?$", re.ASCII)
 #: Words with a number behind them that name no host.
 _NO_HOST = re.compile(
@@ -18,7 +27,9 @@ _NO_HOST = re.compile(
 def rank_of(path: str) -> int | None:
     """``rank_3.log``, ``attempt_0/3/stderr.log``, ``node1-rank12.txt``, ``job-991_3.out``; None where it says none."""
     path = path.replace("\\", "/")[-400:]
-    found = _TORCHRUN.search(path) or _RANK.search(path.rsplit("/", 1)[-1]) or _RANK.search("/".join(path.split("/")[-2:]))
+    found = (
+        _TORCHRUN.search(path) or _RANK.search(path.rsplit("/", 1)[-1]) or _RANK.search("/".join(path.split("/")[-2:]))
+    )
     if found is None:
         name = path.rsplit("/", 1)[-1]
         found = None if _JOB.search(name) else _TAIL.search(name)

@@ -215,8 +215,8 @@ class LogReader:
         sheet = self._sheet
         for line in expanded(text, self._year):
             self._hear(line)
-            if step_known := step_of(line.text):
-                sheet.progress.append(Progress(behind, step_known, line.at))
+            if (step := step_of(line.text)) is not None:
+                sheet.progress.append(Progress(behind, step, line.at))
                 if len(sheet.progress) > KEPT_MARKS:
                     del sheet.progress[KEPT_MARKS // 4]
             elif ended(line.text):
@@ -240,7 +240,12 @@ class LogReader:
 
 def _encoding(head: bytes) -> str:
     """The encoding that a byte order mark or NUL bytes tell; "" for what is read as UTF-8 with strays."""
-    for mark, name in ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")):
+    for mark, name in (
+        (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF32_LE, "utf-32"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
         if head.startswith(mark):
             return name
     odd, even = head[1::2].count(0), head[0::2].count(0)

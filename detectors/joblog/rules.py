@@ -271,7 +271,9 @@ def tier(hit: Hit) -> int:
     """0 for hardware, then causes, surfaces, symptoms, notes, echoes; a soft one stands behind a hard one."""
     if hit.level == "cause":
         return 0 if hit.log_class in HARD else 2 if hit.soft else 1
-    return {"surface": 3, "symptom": 5, "note": 7, "echo": 8}[hit.level] + (1 if hit.soft and hit.level != "echo" else 0)
+    return {"surface": 3, "symptom": 5, "note": 7, "echo": 8}[hit.level] + (
+        1 if hit.soft and hit.level != "echo" else 0
+    )
 
 
 def first_of(hits: Sequence[Hit]) -> Hit | None:

@@ -1,0 +1,199 @@
+"""What the logs of one job come to: the class, how sure, whose fault, which node to avoid, and one sentence for a person."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from detectors.joblog.cause import Culprit, Finding, Suspect, first_cause
+from detectors.joblog.ends import End
+from detectors.joblog.reading import Sheet
+from detectors.joblog.rules import CLEAN, UNKNOWN, LogClass, Table
+
+#: Hosts that complain of their links at once: from here on it is the fabric, and its nodes are victims.
+FABRIC_HOSTS = 3
+#: Lines of evidence that are shown.
+EVIDENCE = 6
+_XID = re.compile(r"\bXid\b[^\n]{0,60}?\)?\s?:\s{0,4}(\d{1,3})\b|\bXid[ :]{1,3}(\d{1,3})\b")
+_MOVED = {"switch": "a fabric fault: many nodes lost their links at once"}
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A line of a log, and what it is evidence of."""
+
+    what: str
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``sentence``: for a tired person. ``alternates``: classes that also fit, best first."""
+
+    log_class: str
+    confidence: float
+    component: str
+    whose: str
+    culprit: Culprit | None
+    xids: tuple[int, ...]
+    exclude_node: bool
+    first: Quote | None
+    evidence: tuple[Quote, ...]
+    sentence: str
+    alternates: tuple[str, ...]
+    victims: int = 0
+
+
+def judge(table: Table, sheets: Sequence[Sheet], end: End | None = None) -> Verdict:
+    """All logs of one job, and how its launcher or scheduler says that it ended, where that is known."""
+    found = first_cause(sheets)
+    end = end or End()
+    log_class, sure = _class_of(found, end)
+    known = table.classes[log_class]
+    first = found.first if log_class == _named(found) else None
+    exclude = _exclude(found, known, first)
+    culprit = found.culprit if log_class not in (CLEAN,) else None
+    quotes = _quotes(found, first, end)
+    return Verdict(
+        log_class=log_class,
+        confidence=round(sure, 2),
+        component=first.hit.rule.component if first is not None and log_class != UNKNOWN else known.component,
+        whose=known.whose,
+        culprit=culprit,
+        xids=_xids(found),
+        exclude_node=exclude,
+        first=quotes[0] if quotes and first is not None else None,
+        evidence=tuple(quotes),
+        sentence=_sentence(known, found, culprit, exclude),
+        alternates=_alternates(found, log_class, end),
+        victims=found.victims,
+    )
+
+
+def _named(found: Finding) -> str:
+    """The class that the logs alone come to."""
+    if found.first is None:
+        return CLEAN
+    return UNKNOWN if found.first.hit.level == "echo" else found.first.hit.log_class
+
+
+def _class_of(found: Finding, end: End) -> tuple[str, float]:
+    """The class and how sure: the logs' own words first, the end state where they only show consequences."""
+    named = _named(found)
+    weak = found.first is None or found.first.hit.level in ("echo", "symptom", "note")
+    if weak and end.log_class and not (named == "nccl_timeout_hang" and end.log_class == "time_limit"):
+        return end.log_class, 0.85
+    if found.first is None:
+        if end.failed:
+            return UNKNOWN, 0.5
+        return CLEAN, 0.97 if end.well or any(sheet.done is not None for sheet in found.sheets) else 0.8
+    if end.well:
+        return ("ecc_row_remap_pending", 0.9) if named == "ecc_row_remap_pending" else (CLEAN, 0.9)
+    return named, _sure(found.first)
+
+
+def _sure(first: Suspect) -> float:
+    """How sure a rule is: how exactly it names its failure, less for words that were only told."""
+    level, precedence = first.hit.level, first.hit.rule.precedence
+    base = {"cause": 0.9, "surface": 0.75, "symptom": 0.7, "note": 0.8, "echo": 0.5}[level]
+    return max(0.3, min(0.99, base + (precedence - 50) / 400 - (0.25 if first.hit.soft else 0.0)))
+
+
+def _exclude(found: Finding, known: LogClass, first: Suspect | None) -> bool:
+    """Only for a fault of the node that a line names itself; never where many nodes say it at once."""
+    if first is None or first.hit.soft or known.whose != "hardware" or first.hit.level != "cause":
+        return False
+    same = [s for s in (first, *found.others) if s.hit.log_class == known.name]
+    if known.name == "ecc_uncorrectable" and any(s.hit.rule.name == "xid_ecc_contained" for s in same):
+        return any(s.hit.rule.name in ("xid_ecc", "ecc_words") for s in same)
+    if known.name == "network_link_error" and len({s.node for s in same if s.node}) >= FABRIC_HOSTS:
+        return False
+    return any(s.hit.rule.exclude in ("yes", "local") and s.hit.level == "cause" and s.node == first.node for s in same)
+
+
+def _xids(found: Finding) -> tuple[int, ...]:
+    numbers = {
+        int(match[1] or match[2])
+        for sheet in found.sheets
+        for hit in sheet.hits
+        if "Xid" in hit.text and "SXid" not in hit.text
+        for match in _XID.finditer(hit.text)
+    }
+    return tuple(sorted(number for number in numbers if 0 < number < 1000))
+
+
+def _quotes(found: Finding, first: Suspect | None, end: End) -> list[Quote]:
+    quotes = [_quote("first cause", first)] if first is not None else []
+    seen = {first.hit.rule.name} if first is not None else set()
+    for other in found.others:
+        if other.hit.rule.name not in seen and len(quotes) < EVIDENCE:
+            seen.add(other.hit.rule.name)
+            quotes.append(_quote("consequence" if other.hit.level in ("symptom", "echo") else "also seen", other))
+    if end.said:
+        quotes.append(Quote("end state", "", 0, end.said))
+    return quotes
+
+
+def _quote(what: str, suspect: Suspect) -> Quote:
+    return Quote(what, suspect.sheet.path, suspect.hit.line, suspect.hit.text)
+
+
+def _alternates(found: Finding, log_class: str, end: End) -> tuple[str, ...]:
+    others = [s.hit.log_class for s in found.others if s.hit.level in ("cause", "surface", "symptom", "note")]
+    if found.first is not None:
+        others.insert(0, found.first.hit.log_class)
+        if (
+            "SIGKILL" in found.first.hit.text
+            or "exitcode: -9" in found.first.hit.text
+            or "Killed" in found.first.hit.text
+        ):
+            others.append("host_oom_killed")
+    return tuple(
+        name for name in dict.fromkeys([*others, end.log_class]) if name and name not in (log_class, UNKNOWN, CLEAN)
+    )[:3]
+
+
+_SAYS = {
+    "hardware": "A fault of the machine, not of your code",
+    "yours": "Your job, not the machine",
+    "platform": "The platform, neither your code nor a broken machine",
+    "unknown": "The cause is not in these logs",
+}
+_AGAIN = {
+    "yes": "it is safe to resubmit",
+    "changed": "resubmit after a change",
+    "unknown": "do not resubmit blindly",
+}
+
+
+def _sentence(known: LogClass, found: Finding, culprit: Culprit | None, exclude: bool) -> str:
+    if known.name == CLEAN:
+        return "No failure: the logs end well, or hold nothing but warnings."
+    where = _where(culprit)
+    avoid = (
+        f", without {culprit.node}" if exclude and culprit and culprit.node else ", on another node" if exclude else ""
+    )
+    if known.name == "ecc_row_remap_pending":
+        return f"A memory repair waits for a reset{where}; the job itself did not fail of it: {known.advice}."
+    name = known.name.replace("_", " ")
+    head = f"{_SAYS[known.whose]}: {name}{where}"
+    if known.whose == "unknown" and known.name != UNKNOWN:
+        head = f"{name[0].upper()}{name[1:]}{where}; these logs do not show why"
+    if known.name == UNKNOWN:
+        head = f"{_SAYS['unknown']}: they only show what followed{where}"
+    return f"{head}; {_AGAIN[known.resubmit]}{avoid}: {known.advice}."
+
+
+def _where(culprit: Culprit | None) -> str:
+    if culprit is None:
+        return ""
+    words = [
+        f"rank {culprit.rank}" if culprit.rank is not None else "",
+        f"GPU {culprit.gpu}" if culprit.gpu is not None else "",
+    ]
+    said = ", ".join(word for word in words if word)
+    node = f" on {culprit.node}" if culprit.node else ""
+    return f" ({said}{node})" if said else node
