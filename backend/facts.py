@@ -151,7 +151,8 @@ class AttemptFacts:
     ``life`` is counted by the store: schedulers give ids anew. ``unit`` is the scheduler's own unique id of the
     submission (SLUID, pod UID), "" = none. ``array`` is "1200_7" for a task of an array. ``gpus`` are the indices held
     on each node, where the scheduler says them. ``roles`` are the node's parts in the job (trainer, sampler, stage-3).
-    ``requeued_by`` is the person or system that asked for the restart which made this attempt, "" = not known. ``outputs`` are its log files, expanded.
+    ``requeued_by`` is the person or system that asked for the restart which made this attempt, "" = not known.
+    ``outputs`` are its log files, expanded.
     """
 
     job: str

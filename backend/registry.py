@@ -23,7 +23,7 @@ from backend.history import History
 from backend.ingest.base import Source
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.slurm import SlurmSource
-from backend.inventory import Inventory
+from backend.inventory.inventory import Inventory
 from backend.notify.base import Notifier
 from backend.notify.email import EmailNotifier
 from backend.notify.slack import SlackNotifier

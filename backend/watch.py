@@ -20,10 +20,10 @@ from backend.act.base import ClusterBackend
 from backend.changes import Changes
 from backend.clock import Clock, unix
 from backend.decide.guards import Limits
-from backend.facts import Mode
+from backend.facts import Batch, Mode
 from backend.history import History
 from backend.incidents.record import Delta, Held, held_of
-from backend.inventory import Inventory
+from backend.inventory.inventory import Inventory
 from backend.model.events import DetectorState
 from backend.ring import Ring
 from backend.store import cluster as cluster_rows
@@ -53,6 +53,10 @@ def unwatched(point: str) -> None:
 
 def unfollowed(tick: Tick, delta: Delta) -> None:
     """Default for ``Watch.stepped``: nobody writes along. Replay passes one that does."""
+
+
+def unrecorded(batch: Batch) -> None:
+    """Default for ``Watch.taken``: nobody records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class Watch:
     who: str = "watchkeeper"
     reached: Callable[[str], None] = unwatched
     stepped: Callable[[Tick, Delta], None] = unfollowed
+    taken: Callable[[Batch], None] = unrecorded
     lock: threading.RLock = field(default_factory=threading.RLock)
     wake: threading.Event = field(default_factory=threading.Event)
     # --- what the observe loop remembers
@@ -140,8 +145,13 @@ class Watch:
 
     def darken(self, source: str, dark: bool) -> None:
         """Remember which sources do not answer; incidents say so."""
-        others = [name for name in self.dark if name != source]
-        self.dark = tuple(sorted([*others, source] if dark else others))
+        with self.lock:
+            if (source in self.dark) == dark:
+                return
+            others = [name for name in self.dark if name != source]
+            self.dark = tuple(sorted([*others, source] if dark else others))
+            now = unix(self.clock.now())
+            self.taken(Batch("sources", now, now, dark=self.dark))
 
     def _restore(self, session: Session, fleet: Fleet) -> None:
         rows = finding_rows.states(session, self.cluster)

@@ -24,7 +24,8 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
     "time": sa.DateTime(timezone=True),
 }
 TABLES = """
-    exclusion decision orders cluster node device attempt allocation event finding detectorstate cursor mark
+    exclusion decision orders cluster node device attempt allocation
+    devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark
     incident entry message delivery users sessions tokens audit beat secret
 """
 
@@ -32,6 +33,8 @@ TABLES = """
 def upgrade() -> None:
     _actions()
     _cluster()
+    _work()
+    _past()
     _events()
     _incidents()
     _messages()
@@ -110,8 +113,9 @@ def _cluster() -> None:
     _table(
         "node",
         """
-        cluster:text name:text rack:text switch:text model:text expected_gpus:count state:text flags:json
-        reason:text reason_owner:text boot_at:time? state_at:time? first_seen:time last_seen:time retired_at:time?
+        cluster:text name:text rack:text switch:text clique:text model:text partitions:json labels:json
+        listed_by:json expected_gpus:count state:text flags:json reason:text reason_owner:text boot_at:time?
+        state_at:time? first_seen:time last_seen:time retired_at:time?
     """,
         key="cluster name",
     )
@@ -124,25 +128,77 @@ def _cluster() -> None:
         key="cluster id",
     )
     op.create_index("ix_device_node", "device", ["node"])
+
+
+def _work() -> None:
     _table(
         "attempt",
         """
-        cluster:text job:text restart:count run:text user:text state:text submit:time? eligible:time? start:time?
-        end:time? gpus_per_node:count excluded:json attrs:json
+        cluster:text job:text life:count restart:count unit:text array:text run:text name:text user:text account:text
+        partition:text state:text reason:text exit_code:count? signal:count? requeued_by:text dependency:text
+        submit:time? eligible:time? start:time? end:time? limit_s:float? gpus_per_node:count excluded:json roles:json
+        outputs:json source:text attrs:json
     """,
-        key="cluster job restart",
+        key="cluster job life restart",
     )
     op.create_index("ix_attempt_run", "attempt", ["run"])
     op.create_index("ix_attempt_state", "attempt", ["state"])
+    op.create_index("ix_attempt_start", "attempt", ["cluster", "start"])
     _table(
         "allocation",
         """
-        id:big cluster:text job:text restart:count node:text start:time end:time?
+        id:big cluster:text job:text life:count restart:count node:text gpus:json size:count start:time end:time?
     """,
         key="id",
     )
-    op.create_index("ix_allocation_job", "allocation", ["job"])
-    op.create_index("ix_allocation_node", "allocation", ["cluster", "node", "start"])
+    op.create_index("ix_allocation_node", "allocation", ["cluster", "node", "size", "start"])
+    op.create_index("ix_allocation_size", "allocation", ["cluster", "size", "start"])
+    op.create_index("ix_allocation_job", "allocation", ["cluster", "job", "life", "restart"])
+
+
+def _past() -> None:
+    _table("devicespan", "id:big cluster:text device:text node:text index:text pci:text start:time end:time?", key="id")
+    op.create_index("ix_devicespan_device", "devicespan", ["cluster", "device", "start"])
+    op.create_index("ix_devicespan_node", "devicespan", ["cluster", "node", "start"])
+    _table(
+        "nodespan", "id:big cluster:text node:text rack:text switch:text clique:text start:time end:time?", key="id"
+    )
+    op.create_index("ix_nodespan_node", "nodespan", ["cluster", "node", "start"])
+    _table(
+        "version",
+        "cluster:text node:text device:text job:text item:text source:text value:text since:time",
+        key="cluster node device job item source",
+    )
+    _table(
+        "change",
+        """
+        id:big cluster:text node:text device:text job:text item:text value:text before:text at:time source:text
+        text:text by:text
+    """,
+        key="id",
+    )
+    op.create_index("ix_change_at", "change", ["cluster", "at"])
+    op.create_index("ix_change_node", "change", ["cluster", "node", "at"])
+    _table(
+        "outage",
+        "cluster:text node:text source:text start:time end:time? state:text reason:text user:text",
+        key="cluster node source start",
+    )
+    _table(
+        "maintenance",
+        "cluster:text source:text name:text nodes:json start:time end:time? text:text",
+        key="cluster source name",
+    )
+    _table(
+        "cable",
+        """
+        id:big cluster:text kind:text node:text port:text peer:text peer_port:text rail:text source:text start:time
+        end:time?
+    """,
+        key="id",
+    )
+    op.create_index("ix_cable_node", "cable", ["cluster", "node"])
+    op.create_index("ix_cable_peer", "cable", ["cluster", "peer"])
 
 
 def _events() -> None:

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from sqlmodel import Session, col, select
 
 from backend.model.actions import Decision, Order
-from backend.model.cluster import Attempt, Node
+from backend.model.cluster import Node
 from backend.model.events import Event, Finding
 from backend.model.incidents import Entry, Incident
+from backend.model.work import Attempt
 from backend.store import actions, cluster, events, findings, incidents
 
 #: How far back "seen before" looks.

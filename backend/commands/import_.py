@@ -16,7 +16,7 @@ from backend.changes import Changes
 from backend.clock import SystemClock
 from backend.commands.replay import Bar
 from backend.ingest.bundle.folder import BundleError
-from backend.inventory import Inventory
+from backend.inventory.inventory import Inventory
 from backend.registry import rules_of
 from backend.replay.past import Past, Told, sources_of
 from backend.ring import Ring

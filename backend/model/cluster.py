@@ -1,13 +1,12 @@
-"""The cluster as we know it: clusters, nodes, devices, attempts of jobs and where they run."""
+"""The cluster as it is now: clusters, nodes and devices. What was stands in ``past``, who ran where in ``work``."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-from sqlmodel import Field, Index, SQLModel
+from sqlmodel import Field, SQLModel
 
-from backend.model.base import row_id, stored, when
+from backend.model.base import stored, when
 
 
 class Cluster(SQLModel, table=True):
@@ -21,13 +20,21 @@ class Cluster(SQLModel, table=True):
 
 
 class Node(SQLModel, table=True):
-    """A node; ``state`` and ``flags`` are the scheduler's words, empty while no scheduler has told us."""
+    """A node; ``state`` and ``flags`` are the scheduler's words, empty while no scheduler has told us.
+
+    ``switch`` is its leaf, ``clique`` its NVLink domain. ``listed_by``: sources whose lists name it, or did until it
+    left; ``retired_at``: when it left the fleet.
+    """
 
     cluster: str = Field(primary_key=True)
     name: str = Field(primary_key=True)
     rack: str = ""
     switch: str = ""
+    clique: str = ""
     model: str = ""
+    partitions: list[str] = stored(list)
+    labels: dict[str, str] = stored(dict)
+    listed_by: list[str] = stored(list)
     expected_gpus: int = 0
     state: str = ""
     flags: list[str] = stored(list)
@@ -53,34 +60,3 @@ class Device(SQLModel, table=True):
     first_seen: datetime = when()
     last_seen: datetime = when()
     retired_at: datetime | None = when(default=None)
-
-
-class Attempt(SQLModel, table=True):
-    """One attempt of a job as its scheduler told it: (job, restart)."""
-
-    cluster: str = Field(primary_key=True)
-    job: str = Field(primary_key=True)
-    restart: int = Field(primary_key=True)
-    run: str = Field(default="", index=True)
-    user: str = ""
-    state: str = Field(default="UNKNOWN", index=True)
-    submit: datetime | None = when(default=None)
-    eligible: datetime | None = when(default=None)
-    start: datetime | None = when(default=None)
-    end: datetime | None = when(default=None)
-    gpus_per_node: int = 0
-    excluded: list[str] = stored(list)
-    attrs: dict[str, Any] = stored(dict)
-
-
-class Allocation(SQLModel, table=True):
-    """A node held by an attempt for a span; ``end`` None = still held."""
-
-    __table_args__ = (Index("ix_allocation_node", "cluster", "node", "start"),)
-    id: int | None = row_id()
-    cluster: str
-    job: str = Field(index=True)
-    restart: int
-    node: str
-    start: datetime = when()
-    end: datetime | None = when(default=None)

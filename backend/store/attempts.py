@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,23 +12,21 @@ from sqlmodel import Session
 
 from backend.clock import unix, utc
 from backend.facts import AttemptFacts
-from backend.model.cluster import Allocation, Attempt
+from backend.model.work import Allocation, Attempt
+from backend.store import allocations as spans_of
 from backend.store import cluster as rows
-
-#: States in which a job waits and holds no nodes (``man squeue``, JOB STATE CODES).
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
-#: States in which it is over.
-OVER = frozenset(
-    ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
-    + ("OUT_OF_MEMORY", "LAUNCH_FAILED", "REVOKED", "RECONFIG_FAIL")
-)
+from backend.store.merging import OVER, WAITING, find, merged, numbered
 
 #: An idle node is still held by a job that began this recently: nodes and jobs are two readings.
 SETTLE_S = 60.0
-#: Attempts that are remembered as written, so that a poll writes only what changed.
+#: Records that are remembered as told, so that a poll writes only what changed.
 REMEMBERED = 50_000
 
-Spans = Mapping[tuple[str, int], list[Allocation]]
+Key = tuple[str, int, int]
+
+
+def key_of(attempt: AttemptFacts | Attempt | Allocation) -> Key:
+    return (attempt.job, attempt.life, attempt.restart)
 
 
 def holds(attempt: AttemptFacts) -> bool:
@@ -37,48 +35,48 @@ def holds(attempt: AttemptFacts) -> bool:
     return running and attempt.end is None and attempt.start is not None and bool(attempt.nodes)
 
 
-def settled(attempt: AttemptFacts, now: float) -> AttemptFacts:
-    """The same attempt with an end only where it is over: schedulers also print when a job will have to end."""
-    nodes = tuple(sorted(set(attempt.nodes)))
-    end = attempt.end if attempt.state in WAITING | OVER else None
-    if attempt.state in OVER:
-        end = now if end is None else min(end, now)
-    return replace(attempt, nodes=nodes, end=end)
-
-
 class AttemptsNow:
-    """Which attempt of each job holds nodes now, and what was last written of those that were told lately."""
+    """Which attempt of each job holds nodes now, and what each source last told of those that were told lately."""
 
     def __init__(self) -> None:
         self.held: dict[str, AttemptFacts] = {}
-        self._written: dict[tuple[str, int], AttemptFacts] = {}
+        self._told: dict[tuple[str, str, int, str], AttemptFacts] = {}
 
     def restore(self, running: Iterable[AttemptFacts]) -> None:
         """Begin with what the store holds."""
         self.held = {attempt.job: attempt for attempt in running}
-        self._written = {(a.job, a.restart): a for a in self.held.values()}
+        self._told = {}
 
-    def follow(self, told: Sequence[AttemptFacts], idle: Collection[str], now: float) -> list[AttemptFacts]:
-        """Attempts that are to be written: new, changed, or seen to have left a node that its scheduler calls idle."""
-        heard = [settled(attempt, now) for attempt in told]
-        heard += self._left(idle, {attempt.job for attempt in told}, now)
-        changed = [a for a in heard if self._written.get((a.job, a.restart)) != a]
-        for attempt in changed:
-            self._written[(attempt.job, attempt.restart)] = attempt
+    def news(self, told: Sequence[AttemptFacts], idle: Collection[str], now: float) -> list[AttemptFacts]:
+        """Records that are new or differ from what their source told last, and jobs that are seen to have left a node
+        that its scheduler calls idle."""
+        news = [one for one in told if self._told.get(_record(one)) != one]
+        self._told |= {_record(one): one for one in news}
+        while len(self._told) > REMEMBERED:
+            del self._told[next(iter(self._told))]
+        left = self._left(idle, {one.job for one in told}, now)
+        for one in left:  # should its scheduler go on telling that it runs, then it does
+            self._forget(one.job)
+        return news + left
+
+    def take(self, written: Iterable[AttemptFacts]) -> None:
+        """Follow what was written."""
+        for attempt in written:
             held = self.held.get(attempt.job)
-            if held is not None and attempt.restart < held.restart:
+            if held is not None and (attempt.life, attempt.restart) < (held.life, held.restart):
                 continue
             if holds(attempt):
                 self.held[attempt.job] = attempt
             else:
                 self.held.pop(attempt.job, None)
-        while len(self._written) > REMEMBERED:
-            del self._written[next(iter(self._written))]
-        return changed
 
     def distrust(self) -> None:
         """What was written was rolled back: everything is to be written again when it is told again."""
-        self._written.clear()
+        self._told.clear()
+
+    def _forget(self, job: str) -> None:
+        for key in [key for key in self._told if key[1] == job]:
+            del self._told[key]
 
     def _left(self, idle: Collection[str], told: Collection[str], now: float) -> list[AttemptFacts]:
         """Jobs whose end nobody told, on nodes that are idle: how they ended is not known."""
@@ -91,46 +89,79 @@ class AttemptsNow:
         return found
 
 
-def record_attempts(session: Session, cluster: str, told: Sequence[AttemptFacts], now: datetime) -> None:
-    """Write attempts and move their spans along.
+def _record(one: AttemptFacts) -> tuple[str, str, int, str]:
+    return (one.source, one.job, one.restart, one.unit if one.restart >= 0 else f"{one.unit} {one.start}")
 
-    A higher restart ends the lower ones of its job. An attempt that is told again only moves what changed; one that is
-    told when it is long over gets its spans too.
+
+def record_attempts(session: Session, cluster: str, told: Sequence[AttemptFacts], now: datetime) -> list[AttemptFacts]:
+    """Write attempts and move their spans along; what is known of each that was told or ended by it.
+
+    A later attempt of a job ends the earlier ones. One that is told again only moves what changed; one that is told
+    when it is long over gets its spans too.
     """
     if not told:
-        return
-    jobs = {attempt.job for attempt in told}
-    known = {(row.job, row.restart): row for row in rows.attempts(session, cluster, jobs)}
-    spans: defaultdict[tuple[str, int], list[Allocation]] = defaultdict(list)
-    for span in rows.allocations(session, cluster, jobs):
-        spans[(span.job, span.restart)].append(span)
-    latest = {(a.job, a.restart): a for a in told}
-    wanted = sorted(_with_requeued(latest, known, unix(now)), key=lambda a: (a.job, a.restart))
-    rows.put_attempts(session, [_row(cluster, a, known.get((a.job, a.restart))) for a in wanted])
-    _move_spans(session, cluster, wanted, spans, now)
+        return []
+    book = _Book(session, cluster, {attempt.job for attempt in told}, unix(now))
+    for attempt in sorted(told, key=_order):
+        book.take(attempt)
+    written = book.finished()
+    changed = [one for one in written if one != book.before.get(key_of(one))]
+    rows.put_attempts(session, [_row(cluster, a, book.rows.get(key_of(a))) for a in changed])
+    _move_spans(session, cluster, changed, book, now)
+    return written
 
 
-def _with_requeued(
-    told: Mapping[tuple[str, int], AttemptFacts], known: Mapping[tuple[str, int], Attempt], now: float
-) -> Iterable[AttemptFacts]:
-    """What was told, and the earlier attempts that it ended: a scheduler just shows the next one in their place."""
-    newest = {job: restart for job, restart in sorted({*told, *known})}
-    for (job, restart), attempt in told.items():
-        yield _requeued(attempt, told.get((job, newest[job])), now) if restart < newest[job] else attempt
-    for (job, restart), row in known.items():
-        if (job, restart) in told or restart >= newest[job]:
-            continue
-        earlier = rows.attempt_facts(row)
-        if earlier.state not in OVER and earlier.end is None:
-            yield _requeued(earlier, told.get((job, newest[job])), now)
+def _order(attempt: AttemptFacts) -> tuple[str, float, int]:
+    at = next((at for at in (attempt.start, attempt.submit, attempt.end) if at is not None), 0.0)
+    return (attempt.job, at, attempt.restart)
 
 
-def _requeued(earlier: AttemptFacts, later: AttemptFacts | None, now: float) -> AttemptFacts:
+class _Book:
+    """All attempts of some jobs: as they were, and as they are after what was told."""
+
+    def __init__(self, session: Session, cluster: str, jobs: Collection[str], now: float) -> None:
+        self.now = now
+        self.spans: defaultdict[Key, list[Allocation]] = defaultdict(list)
+        for span in rows.allocations(session, cluster, jobs):
+            self.spans[key_of(span)].append(span)
+        self.rows = {key_of(row): row for row in rows.attempts(session, cluster, jobs)}
+        self.before = {key: rows.attempt_facts(row, _latest(self.spans[key])) for key, row in self.rows.items()}
+        self.now_known = dict(self.before)
+        self._of_job: defaultdict[str, dict[Key, AttemptFacts]] = defaultdict(dict)
+        for key, one in self.before.items():
+            self._of_job[one.job][key] = one
+        self._touched: set[Key] = set()
+
+    def take(self, told: AttemptFacts) -> None:
+        mine = list(self._of_job[told.job].values())
+        known = find(mine, told)
+        fresh = merged(known, told, self.now) if known else numbered(mine, merged(None, told, self.now))
+        self._set(fresh)
+
+    def finished(self) -> list[AttemptFacts]:
+        """What was touched, after earlier attempts gave way to later ones of their job."""
+        for job in sorted({key[0] for key in self._touched}):
+            mine = sorted(self._of_job[job].values(), key=lambda a: (a.life, a.restart))
+            for earlier, later in zip(mine, mine[1:], strict=False):
+                if earlier.state not in OVER and earlier.end is None:
+                    self._set(_requeued(earlier, later, self.now))
+        return [self.now_known[key] for key in sorted(self._touched)]
+
+    def _set(self, fresh: AttemptFacts) -> None:
+        key = key_of(fresh)
+        self.now_known[key] = self._of_job[fresh.job][key] = fresh
+        self._touched.add(key)
+
+
+def _latest(spans: Sequence[Allocation]) -> list[Allocation]:
+    """The open spans; where none is, all."""
+    return [span for span in spans if span.end is None] or list(spans)
+
+
+def _requeued(earlier: AttemptFacts, later: AttemptFacts, now: float) -> AttemptFacts:
     """An attempt that gave way to ``later``; it ended when that was submitted, began, or at the latest now."""
-    if earlier.state in OVER or earlier.end is not None:
-        return earlier
     after = earlier.start or earlier.submit or 0.0
-    marks = [at for at in (later.submit, later.start) if at is not None and at >= after] if later else []
+    marks = [at for at in (later.submit, later.start) if at is not None and at >= after]
     return replace(earlier, state="REQUEUED", end=min([now, *marks]))
 
 
@@ -138,6 +169,7 @@ def _row(cluster: str, attempt: AttemptFacts, known: Attempt | None) -> dict[str
     return {
         "cluster": cluster,
         "job": attempt.job,
+        "life": attempt.life,
         "restart": attempt.restart,
         "run": attempt.run,
         "user": attempt.user,
@@ -148,41 +180,79 @@ def _row(cluster: str, attempt: AttemptFacts, known: Attempt | None) -> dict[str
         "end": _at(attempt.end),
         "gpus_per_node": attempt.gpus_per_node,
         "excluded": list(attempt.excluded),
+        "roles": [list(pair) for pair in attempt.roles],
+        "outputs": list(attempt.outputs),
         "attrs": dict(known.attrs) if known is not None else {},
-    }
+    } | {name: getattr(attempt, name) for name in rows.PLAIN}
 
 
-def _move_spans(session: Session, cluster: str, told: Iterable[AttemptFacts], spans: Spans, now: datetime) -> None:
+def _move_spans(session: Session, cluster: str, changed: Iterable[AttemptFacts], book: _Book, now: datetime) -> None:
     added: list[dict[str, Any]] = []
-    ended: defaultdict[datetime, list[int]] = defaultdict(list)
-    for attempt in told:
-        have = spans.get((attempt.job, attempt.restart), [])
-        open_now = [span for span in have if span.end is None]
-        at = _at(attempt.end) or now
-        if holds(attempt):
-            gone = [span for span in open_now if span.node not in attempt.nodes]
-            new = set(attempt.nodes) - {span.node for span in open_now}
-        else:
-            gone = open_now
-            over = attempt.start is not None and attempt.end is not None
-            new = set(attempt.nodes) - {span.node for span in have} if over else set()
-        for span in gone:
-            ended[max(at, span.start)].append(span.id or 0)
-        start = _at(attempt.start)
-        added += [
-            {
-                "cluster": cluster,
-                "job": attempt.job,
-                "restart": attempt.restart,
-                "node": node,
-                "start": start,
-                "end": max(at, start) if attempt.end is not None and start is not None else None,
-            }
-            for node in sorted(new)
-        ]
-    for end, ids in ended.items():
-        rows.end_allocations(session, ids, end)
-    rows.add_allocations(session, added)
+    moved: dict[int, tuple[datetime, datetime | None]] = {}
+    gpus: dict[int, Sequence[int]] = {}
+    for attempt in changed:
+        have, before = book.spans.get(key_of(attempt), []), book.before.get(key_of(attempt))
+        moved |= _ended(attempt, have, now) | _retimed(attempt, before, have)
+        held = dict(attempt.gpus)
+        gpus |= {s.id or 0: held[s.node] for s in have if held.get(s.node) and tuple(s.gpus) != held[s.node]}
+        added += _added(cluster, attempt, have, now)
+    spans_of.move_allocations(session, moved)
+    spans_of.set_gpus(session, gpus)
+    spans_of.add_allocations(session, added)
+
+
+def _ended(
+    attempt: AttemptFacts, have: Iterable[Allocation], now: datetime
+) -> dict[int, tuple[datetime, datetime | None]]:
+    """Open spans that are over: all, or those of nodes that the attempt let go."""
+    kept = set(attempt.nodes) if holds(attempt) else set()
+    at = _at(attempt.end) or now
+    return {s.id or 0: (s.start, max(at, s.start)) for s in have if s.end is None and s.node not in kept}
+
+
+def _retimed(
+    attempt: AttemptFacts, before: AttemptFacts | None, have: Iterable[Allocation]
+) -> dict[int, tuple[datetime, datetime | None]]:
+    """Spans that followed a start or an end which has turned out to be another."""
+    if before is None:
+        return {}
+    start, end = _at(attempt.start), _at(attempt.end)
+    old_start, old_end = _at(before.start), _at(before.end)
+    found: dict[int, tuple[datetime, datetime | None]] = {}
+    for span in have:
+        begin = start if start is not None and span.start == old_start else span.start
+        last = end if end is not None and span.end is not None and span.end == old_end else span.end
+        if (begin, last) != (span.start, span.end) and span.end is not None:
+            found[span.id or 0] = (begin, max(begin, last) if last is not None else None)
+        elif begin != span.start and end is None:
+            found[span.id or 0] = (begin, None)
+    return found
+
+
+def _added(cluster: str, attempt: AttemptFacts, have: Sequence[Allocation], now: datetime) -> Iterator[dict[str, Any]]:
+    start = _at(attempt.start)
+    if start is None:
+        return
+    if holds(attempt):
+        new = set(attempt.nodes) - {span.node for span in have if span.end is None}
+        began = {span.node for span in have}
+    elif attempt.end is not None:
+        new, began = set(attempt.nodes) - {span.node for span in have}, set()
+    else:
+        return
+    held = dict(attempt.gpus)
+    for node in sorted(new):
+        begin = max(start, now) if node in began else start  # let go, and taken again
+        yield {
+            "cluster": cluster,
+            "job": attempt.job,
+            "life": attempt.life,
+            "restart": attempt.restart,
+            "node": node,
+            "gpus": list(held.get(node, ())),
+            "start": begin,
+            "end": max(_at(attempt.end) or now, begin) if attempt.end is not None else None,
+        }
 
 
 def _at(seconds: float | None) -> datetime | None:

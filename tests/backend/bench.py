@@ -18,7 +18,7 @@ from backend.facts import Batch, DeviceLabel, Mode, Series
 from backend.incidents.record import Held
 from backend.ingest.jobs import jobs_batch
 from backend.ingest.logs import logs_batch, read_rows
-from backend.inventory import Inventory
+from backend.inventory.inventory import Inventory
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.incidents import Incident
 from backend.ring import Ring

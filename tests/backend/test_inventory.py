@@ -13,8 +13,9 @@ from sqlalchemy import event
 
 from backend.clock import unix
 from backend.facts import AttemptFacts, Batch, DeviceLabel, GpuFacts, NodeFacts, RawEvent, Series
-from backend.inventory import Inventory
+from backend.inventory.inventory import Inventory
 from backend.store import cluster as rows
+from backend.store.allocations import allocations_at
 from backend.store.engine import Store
 from detectors.model import Fleet
 from tests.conftest import NOW
@@ -335,8 +336,8 @@ def test_a_job_that_is_told_when_it_is_long_over_still_gets_its_spans(store: Sto
     absorb(store, Inventory("main"), batch(running(state="FAILED", start=T - 9000, end=T - 8000)))
     assert spans(store) == [(0, "n1", -9000, -8000)]
     with store.read() as session:
-        assert [s.node for s in rows.allocations_at(session, "main", NOW - timedelta(seconds=8500), "n1")] == ["n1"]
-        assert rows.allocations_at(session, "main", NOW) == []
+        assert [s.node for s in allocations_at(session, "main", NOW - timedelta(seconds=8500), "n1")] == ["n1"]
+        assert allocations_at(session, "main", NOW) == []
 
 
 def test_a_job_whose_end_nobody_told_does_not_hold_an_idle_node(store: Store) -> None:

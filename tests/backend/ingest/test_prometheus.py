@@ -14,7 +14,7 @@ from backend.clock import utc
 from backend.facts import Batch
 from backend.ingest.base import SourceError
 from backend.ingest.prometheus import PrometheusSource, selector
-from backend.inventory import Inventory
+from backend.inventory.inventory import Inventory
 from backend.ring import Ring
 from backend.store.engine import Store
 from detectors.catalogue import load

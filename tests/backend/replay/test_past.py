@@ -18,9 +18,10 @@ from backend.clock import ManualClock, utc
 from backend.commands.import_ import lender
 from backend.facts import Batch, DeviceLabel
 from backend.ingest.bundle.folder import BundleError
-from backend.model.cluster import Allocation, Attempt, Node
+from backend.model.cluster import Node
 from backend.model.events import Event
 from backend.model.incidents import Incident
+from backend.model.work import Allocation, Attempt
 from backend.replay.past import PORTION, Past, Told, sources_of
 from backend.settings import Settings
 from backend.store.engine import Store

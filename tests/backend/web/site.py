@@ -14,7 +14,8 @@ from backend.act.dry_run import DryRunBackend
 from backend.api import routes as api
 from backend.clock import Clock, unix
 from backend.facts import NodeFacts
-from backend.model.cluster import Allocation, Attempt, Device, Node
+from backend.model.cluster import Device, Node
+from backend.model.work import Allocation, Attempt
 from backend.registry import Parts, build
 from backend.security.passwords import hash_password
 from backend.settings import Cluster, Policy, Server, Settings, Store
