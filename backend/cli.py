@@ -53,10 +53,19 @@ def parser(chosen: str | None = None) -> Words:
     return top
 
 
+def mebibytes(text: str) -> int:
+    """For ``type=``: a whole number of MiB above 0."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**40):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of MiB above 0")
+    return int(text)
+
+
 def _serve(serve: Words) -> None:
     _config(serve)
     serve.add_argument("--port", type=port, help="port to listen on, instead of the configured one")
     serve.add_argument("--role", choices=ROLES, default="all", help="what this process does (default: all)")
+    serve.add_argument("--record", type=path, help="new folder: record what comes in as a bundle for replay")
+    serve.add_argument("--record-mib", type=mebibytes, default=2048, help="where a recording ends (default: 2048)")
 
 
 def _demo(demo: Words) -> None:

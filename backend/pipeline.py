@@ -33,6 +33,8 @@ LATE_S = 3600.0
 LATE = "after their tick had closed"
 #: How often the pulse of a source is written, in seconds.
 HEARD_EVERY_S = 5.0
+#: Pushed telemetry that was not heard for this long, and for two intervals, is dark, as a pull that fails is.
+SILENT_S = 60.0
 #: The name under which System shows the 48 h of numbers.
 HISTORY = "history"
 
@@ -65,6 +67,7 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
         before = watch.ring.dropped + Counter({LATE: watch.ring.late})
         watch.ring.accept(batch, watch.inventory.slot, unix(now))
         lost = watch.ring.dropped + Counter({LATE: watch.ring.late}) - before
+        watch.taken(batch)
     if taken:
         watch.reached("line committed")
         watch.wake.set()
@@ -88,6 +91,15 @@ def hear(session: Session, watch: Watch, batch: Batch) -> None:
         watch.heard[batch.source] = now
         every_s = watch.ring.interval_s if batch.series else 0.0
         system.beat_ok(session, watch.cluster, "source", batch.source, now, 0.0, counts, every_s=every_s)
+
+
+def darken_silent(watch: Watch) -> None:
+    """Pushed telemetry that stopped is dark until it comes again. Lines and jobs come when there are any."""
+    now, longest_s = watch.clock.now(), max(SILENT_S, 2 * watch.ring.interval_s)
+    with watch.lock:
+        heard = [(name, watch.heard[name]) for name, counts in watch.brought.items() if counts["samples"]]
+        for name, last in heard:
+            watch.darken(name, (now - last).total_seconds() > longest_s)
 
 
 def event_row(watch: Watch, raw: RawEvent, source: str) -> EventRow:
@@ -119,6 +131,7 @@ def observe(watch: Watch) -> bool:
     failed, the ticks that the saved states have not seen come first."""
     if watch.stale:
         watch.load()
+    darken_silent(watch)
     judged = take_ticks(watch) if watch.coming else []
     worked = take_events(watch)
     while ticks := take_ticks(watch):

@@ -6,6 +6,7 @@ import argparse
 import errno
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -19,6 +20,7 @@ import uvicorn
 from backend.app import create_app
 from backend.clock import SystemClock
 from backend.commands.alone import take_alone
+from backend.commands.recording import RecordError, recording
 from backend.registry import Parts, build
 from backend.settings import Cluster, Incidents, Policy, Server, Settings, SettingsError, Store, load
 from backend.simulate.demo import EVERY_S, Simulation, live
@@ -50,7 +52,14 @@ def serve(arguments: argparse.Namespace) -> int:
         return 1
     say_who_may_sign_in(parts)
     with lock:
-        return run(parts, listener)
+        try:
+            with recording(parts, arguments.record, arguments.record_mib):
+                return run(parts, listener)
+        except RecordError as error:
+            listener.close()
+            parts.store.close()
+            print(f"watchkeeper: {error}", file=sys.stderr)
+            return 1
 
 
 def say_who_may_sign_in(parts: Parts) -> None:
@@ -129,6 +138,9 @@ def run(parts: Parts, listener: socket.socket, on_ready: Callable[[], None] | No
     server = PromptServer(config)
     server.on_exit = parts.changes.close
     print(f"Watchkeeper ({parts.settings.mode}) listens on http://{host}:{port}/", flush=True)
+    if threading.current_thread() is threading.main_thread():
+        # uvicorn raises the signal once more when it has stopped: what stands behind it must run then, too
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:

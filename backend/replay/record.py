@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
-from backend import pipeline
 from backend.clock import unix
 from backend.facts import Batch, RawEvent, Series
+from backend.incidents.record import Delta
 from backend.ingest.bundle.folder import ARRIVALS, VERSION
-from backend.ingest.bundle.recorded import LOGS, TELEMETRY, label_of, labels_of, name_of
+from backend.ingest.bundle.recorded import LOGS, TELEMETRY, TURN, label_of, labels_of, name_of
 from backend.ingest.logs import logs_batch, read_rows
-from backend.pipeline import Accepted
 from backend.replay.files import line
+from backend.store import cluster as cluster_rows
 from backend.watch import Watch
 from detectors.kernel.lines import parse
+from detectors.model import Tick
+
+log = logging.getLogger("watchkeeper.record")
+
+#: A recording of this size ends; at 1,000 GPUs x 20 metrics every 15 s it lasts some three hours.
+MOST_BYTES = 2 * 1024**3
 
 #: Facts that are written as they are.
 FACTS = ("attempts", "versions", "outages", "maintenances", "steps", "checkpoints")
@@ -27,16 +35,21 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Recorder:
-    """Stands before ``pipeline.accept`` of one watch and writes along, in the order in which things are taken in.
+    """Writes along what one watch takes in and when it judged, in that order, from when it is made until ``close``.
 
-    ``folder`` must not hold a bundle yet. ``close`` it, or what is in its buffers is lost. ``left_out`` counts samples
-    that no file of a bundle can tell: they belong to no metric of the catalogue.
+    ``folder`` must not hold a bundle yet; what the watch knows of nodes and jobs comes first. At ``most_bytes``, and
+    where the disk takes no more, the recording ends and says so in ``ended``; the watch goes on. ``left_out`` counts
+    samples that no file of a bundle can tell: they belong to no metric of the catalogue. Raises OSError where the
+    folder cannot be written, or holds a recording.
     """
 
-    def __init__(self, watch: Watch, folder: Path) -> None:
+    def __init__(self, watch: Watch, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._watch = watch
         self._folder = folder
+        self._most_bytes = most_bytes
         self.left_out = 0
+        self.bytes = 0
+        self.ended = ""
         for name in (ARRIVALS, TELEMETRY, LOGS):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         self._arrivals: BinaryIO = (folder / ARRIVALS).open("xb")
@@ -44,31 +57,52 @@ class Recorder:
         self._logs: BinaryIO = (folder / LOGS).open("xb")
         self._dark: tuple[str, ...] | None = None
         self._describe(None)
+        self._before = watch.taken, watch.stepped
+        with watch.lock:
+            self._open()
+            watch.taken, watch.stepped = self.take, self._stepped
 
-    def accept(self, batch: Batch, *, pushed: bool = True) -> Accepted:
-        """As ``pipeline.accept``. What that refuses is not recorded."""
-        with self._watch.lock:
-            accepted = pipeline.accept(self._watch, batch, pushed=pushed)
-            self.write(batch)
-        return accepted
+    def _open(self) -> None:
+        """Nodes and running jobs as the watch knows them now."""
+        with self._watch.store.read() as session:
+            nodes = cluster_rows.node_facts(session, self._watch.cluster)
+            running = cluster_rows.running(session, self._watch.cluster)
+        now = unix(self._watch.clock.now())
+        if nodes or running:
+            self.take(Batch("known", now, now, nodes=tuple(nodes), attempts=tuple(running)))
 
-    def darken(self, source: str, dark: bool) -> None:
-        """As ``Watch.darken``."""
+    def _stepped(self, tick: Tick, delta: Delta) -> None:
+        self._before[1](tick, delta)
         with self._watch.lock:
-            self._watch.darken(source, dark)
             now = unix(self._watch.clock.now())
-            self.write(Batch("sources", now, now))
+            self.take(Batch(TURN, now, now))
 
-    def write(self, batch: Batch) -> None:
-        """One row of arrivals for one batch, now."""
+    def take(self, batch: Batch) -> None:
+        """One row of arrivals for one batch, now; on disk before the next. Whoever calls holds the watch's lock."""
+        if self.ended:
+            return
+        try:
+            self.bytes += self._write(batch)
+            if self.bytes >= self._most_bytes:
+                self._end(f"it has reached its limit of {self._most_bytes} bytes")
+        except OSError as error:
+            self._end(f"{self._folder} takes no more: {error.strerror or error}")
+
+    def _end(self, why: str) -> None:
+        self.ended = why
+        log.warning("%s: the recording in %s ends: %s. The watch goes on.", self._watch.cluster, self._folder, why)
+        self.close()
+
+    def _write(self, batch: Batch) -> int:
+        """Bytes written."""
         now = unix(self._watch.clock.now())
         row: dict[str, Any] = {"recv_ts": now, "source": batch.source, "start": batch.start, "end": batch.end}
-        row["samples"] = sum(self._sample(series) for series in batch.series)
-        lines = rows_of(batch.events, now)
-        if lines is not None:
-            self._logs.writelines(line(one) for one in lines)
-            row["lines"] = len(lines)
-        else:
+        samples = [sample for series in batch.series for sample in self._samples(series)]
+        row["samples"] = len(samples)
+        rows = rows_of(batch.events, now)
+        lines = [line(one) for one in rows or ()]
+        row["lines"] = len(lines)
+        if rows is None:
             row["events"] = [asdict(event) | {"attrs": dict(event.attrs)} for event in batch.events]
         row["nodes"] = [asdict(facts) | {"flags": sorted(facts.flags)} for facts in batch.nodes]
         for name in FACTS:
@@ -76,16 +110,28 @@ class Recorder:
         row["dropped"] = dict(batch.dropped)
         if self._watch.dark != self._dark:
             row["dark"] = self._dark = self._watch.dark
-        self._arrivals.write(
-            line({key: value for key, value in row.items() if value or key in ("start", "end", "dark")})
-        )
+        said = line({key: value for key, value in row.items() if value or key in ("start", "end", "dark")})
+        for file, texts in ((self._telemetry, samples), (self._logs, lines), (self._arrivals, [said])):
+            if texts:
+                file.writelines(texts)
+                file.flush()  # the arrivals last: they never tell of rows that are not there
+        return sum(map(len, samples)) + sum(map(len, lines)) + len(said)
 
     def close(self) -> None:
-        """The end of the recording is now."""
-        self._telemetry.write(b"# EOF\n")
-        for file in (self._arrivals, self._telemetry, self._logs):
-            file.close()
-        self._describe(unix(self._watch.clock.now()))
+        """The end of the recording is now. Raises nothing: what a full disk does not take is lost."""
+        with self._watch.lock:
+            if self._watch.taken == self.take:
+                self._watch.taken, self._watch.stepped = self._before
+            if self._arrivals.closed:
+                return
+            self.ended = self.ended or "it was closed"
+            with suppress(OSError):
+                self._telemetry.write(b"# EOF\n")
+            for file in (self._arrivals, self._telemetry, self._logs):
+                with suppress(OSError):
+                    file.close()
+            with suppress(OSError):
+                self._describe(unix(self._watch.clock.now()))
 
     def _describe(self, end: float | None) -> None:
         ring = self._watch.ring
@@ -96,16 +142,15 @@ class Recorder:
         said |= {"start": self._start} | ({} if end is None else {"end": end})
         (self._folder / "bundle.json").write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2))
 
-    def _sample(self, series: Series) -> int:
-        """Samples of one series, written."""
+    def _samples(self, series: Series) -> list[bytes]:
+        """Lines of the samples of one series."""
         name = name_of(self._watch.catalogue, series.metric)
         if not name or label_of(series.label.axis, labels_of(series.label)) != series.label:
             self.left_out += series.times.size
-            return 0
+            return []
         said = ",".join(f'{key}="{value.translate(_ESCAPES)}"' for key, value in labels_of(series.label).items())
         pairs = zip(series.values.tolist(), series.times.tolist(), strict=True)
-        self._telemetry.writelines(f"{name}{{{said}}} {_number(value)} {at!r}\n".encode() for value, at in pairs)
-        return int(series.times.size)
+        return [f"{name}{{{said}}} {_number(value)} {at!r}\n".encode() for value, at in pairs]
 
 
 def _number(value: float) -> str:

@@ -20,6 +20,7 @@ from backend.facts import Batch
 from backend.incidents.record import Delta
 from backend.ingest.bundle.bundle import Bundle, Prepared
 from backend.ingest.bundle.reading import Progress
+from backend.ingest.bundle.recorded import TURN
 from backend.registry import rules_of, watch_of
 from backend.replay.files import Output
 from backend.settings import Cluster, Settings
@@ -52,6 +53,7 @@ class Replay:
         self._interval_s = watch.ring.interval_s
         self._lateness_s = watch.ring.lateness_s
         self._at = prepared.begin
+        self._told = prepared.recorded is not None and prepared.recorded.turns
         self.counts = Counts()
         watch.stepped = self._stepped
 
@@ -59,7 +61,8 @@ class Replay:
         """Everything to its end, and the ticks that are still open then. Progress in seconds of the bundle."""
         begin, end = self._prepared.begin, self._prepared.end
         for arrival, batch in self._prepared.batches(round_s=self._interval_s):
-            self._close_until(arrival)
+            if not self._told:
+                self._close_until(arrival)
             self._clock.set(utc(max(arrival, self._at)))
             self._take(batch)
             if progress is not None:
@@ -69,10 +72,14 @@ class Replay:
     def _take(self, batch: Batch) -> None:
         if batch.dark is not None:
             self._watch.dark = batch.dark
+        if batch.source == TURN:
+            self._at = max(batch.end, self._at)
+            self._turn()
+            return
         accepted = pipeline.accept(self._watch, batch, pushed=False)
         self.counts.samples += accepted.samples
         self.counts.dropped.update(accepted.dropped)
-        if batch.events:
+        if batch.events and not self._told:
             self._turn()
 
     def _close_until(self, arrival: float) -> None:

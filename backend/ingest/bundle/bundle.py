@@ -240,7 +240,7 @@ class Prepared:
             streams.append(self.jobs.batches(begin))
         streams += [rows.batches(gather_s) for rows in self.rows if rows.reader.part < "telemetry"]
         if self.telemetry is not None:
-            streams.append(self.telemetry.batches(round_s))
+            streams.append(self.telemetry.shaded(begin, self.end, self.dark, round_s))
         streams += [rows.batches(gather_s) for rows in self.rows if rows.reader.part > "telemetry"]
         streams += [rows.batches(round_s) for rows in self.training if rows.part > "jobs"]
         return heapq.merge(*streams, key=lambda arrived: arrived[0])

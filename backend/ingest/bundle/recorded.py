@@ -41,6 +41,8 @@ from detectors.catalogue import Catalogue
 from detectors.kernel.lines import parse
 
 TELEMETRY, LOGS = "telemetry/recorded.om", "logs/recorded.jsonl"
+#: The source of a row that says: here the watch judged what it had.
+TURN = "(turn)"
 
 _FACTS: Mapping[str, TypeAdapter[Any]] = {
     "nodes": TypeAdapter(tuple[NodeFacts, ...]),
@@ -70,7 +72,8 @@ class Arrival(Row):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recording that was looked at: its files, and when its first and last row came (unix s)."""
+    """A recording that was looked at: its files, and when its first and last row came (unix s). turns: it says when the
+    watch judged; else it did so whenever a tick was due or lines had come."""
 
     arrivals: PartFile
     telemetry: PartFile | None
@@ -80,6 +83,7 @@ class Recorded:
     last: float | None
     bad: BadRows
     left_out: Counter[str]
+    turns: bool = False
 
     def batches(self) -> Iterator[tuple[float, Batch]]:
         """(arrival, Batch) as they came, in memory of one batch. Rows that cannot be read are listed in ``bad``."""
@@ -146,11 +150,13 @@ class _Lines:
 def look_at(arrivals: PartFile, files: Mapping[str, PartFile], catalogue: Catalogue, reading: Reading) -> Recorded:
     """One pass over the arrivals alone; ``files``: what else there is, by name. Rows that cannot be read are listed."""
     first = last = None
+    turns = False
     for row, _ in _rows(arrivals, reading):
+        turns = turns or row.source == TURN
         first = row.recv_ts if first is None else first
         last = max(row.recv_ts, last or row.recv_ts)
     telemetry, logs = files.get(TELEMETRY), files.get(LOGS)
-    return Recorded(arrivals, telemetry, logs, catalogue, first, last, reading.bad, Counter())
+    return Recorded(arrivals, telemetry, logs, catalogue, first, last, reading.bad, Counter(), turns)
 
 
 def _rows(file: PartFile, reading: Reading) -> Iterator[tuple[Arrival, dict[str, Any]]]:

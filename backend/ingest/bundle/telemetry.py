@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from detectors.catalogue import Catalogue
 from detectors.model import Need
 
 SOURCE = "prometheus"
+#: What its darkness is called.
+PART = "telemetry"
 #: The distance of ticks where the telemetry does not tell (the default of the settings), in seconds.
 USUAL_INTERVAL_S = 15.0
 #: A median gap this close to whole seconds is that: scrapes begin some milliseconds early or late (part of the gap).
@@ -39,6 +41,24 @@ class Telemetry:
     interval_s: float
     left_out: Counter[str]
 
+    @property
+    def longest_s(self) -> float:
+        """Without any sample for longer than this nobody scraped."""
+        return max(STOPPED_S, 2 * self.interval_s)
+
+    def shaded(self, begin: float, end: float, dark: Sequence[str], round_s: float) -> Iterator[tuple[float, Batch]]:
+        """The batches, and word of when nobody scraped between ``begin`` and ``end`` (unix s): then telemetry is dark
+        besides ``dark``, as live a source is that does not answer."""
+        last, more = begin, tuple(sorted({*dark, PART}))
+        for arrival, batch in self.batches(round_s):
+            if arrival - last > self.longest_s:
+                yield last + self.longest_s, Batch("sources", last, last + self.longest_s, dark=more)
+                yield arrival, Batch("sources", arrival, arrival, dark=tuple(dark))
+            yield arrival, batch
+            last = arrival
+        if end - last > self.longest_s:
+            yield last + self.longest_s, Batch("sources", last, last + self.longest_s, dark=more)
+
     def batches(self, round_s: float = 0.0) -> Iterator[tuple[float, Batch]]:
         """(arrival, Batch) by time: one for each instant, or one for all of a round.
 
@@ -50,8 +70,7 @@ class Telemetry:
         for times, ids, values in _rounds(self.rows, round_s):
             arrival = float(times[-1])
             series, dropped = assembly.series(ids, times, values)
-            longest_s = max(STOPPED_S, 2 * self.interval_s)
-            start = before if before is not None and arrival - before <= longest_s else float(times[0])
+            start = before if before is not None and arrival - before <= self.longest_s else float(times[0])
             yield arrival, Batch(SOURCE, start, arrival, series, dropped=dropped)
             before = arrival
 

@@ -283,9 +283,26 @@ def test_only_what_is_needed_is_kept_and_up(tmp_path: Path) -> None:
         assert found.left_out == {"metric not in the catalogue": 3}
 
 
-def test_a_gap_in_which_nobody_scraped_is_not_covered(tmp_path: Path) -> None:
+def test_a_gap_in_which_nobody_scraped_is_not_covered_and_dark(tmp_path: Path) -> None:
     found = read(tmp_path, gpu(TEMP, [(T + at, 50) for at in (0, 15, 30, 300, 315)]))
-    assert [(b.start - T, b.end - T) for _, b in found] == [(0, 0), (0, 15), (15, 30), (300, 300), (300, 315)]
+    told = [(b.start - T, b.end - T) for _, b in found if b.source == "prometheus"]
+    assert told == [(0, 0), (0, 15), (15, 30), (300, 300), (300, 315)]
+    missing = ("topology", "jobs", "logs", "job_logs", "training", "checkpoints")
+    assert [(at - T, b.dark) for at, b in found if b.dark is not None] == [
+        (90, tuple(sorted({*missing, "telemetry"}))),
+        (300, missing),
+    ]
+
+
+@pytest.mark.parametrize(("begin", "end", "dark"), [(0, 330, []), (-200, 500, [(-140, True), (0, False), (375, True)])])
+def test_telemetry_is_dark_before_its_first_and_after_its_last_sample(
+    tmp_path: Path, begin: float, end: float, dark: list[tuple[float, bool]]
+) -> None:
+    text = gpu(TEMP, [(T + at, 50) for at in range(0, 316, 15)])
+    folder = bundle(tmp_path, described={"start": T + begin, "end": T + end}, telemetry={"a": text})
+    with prepared(folder) as ready:
+        found = [(at - T, "telemetry" in b.dark) for at, b in ready.batches() if b.dark is not None]
+    assert found == dark
 
 
 def test_packed_files_are_read_and_one_that_breaks_off_gives_what_came_before(tmp_path: Path) -> None:

@@ -68,11 +68,10 @@ class Live:
     def take(self, step: Step) -> None:
         self.close_until(step.at)
         self.clock.set(utc(step.at))
-        into = self.recorder or _Plain(self.watch)
         if step.source:
-            into.darken(step.source, step.dark)
+            self.watch.darken(step.source, step.dark)
         if step.batch is not None:
-            into.accept(step.batch)
+            pipeline.accept(self.watch, step.batch)
             if step.batch.events:
                 self.turn()
 
@@ -98,17 +97,6 @@ class Live:
         self.clock.set(utc(at))
 
 
-class _Plain:
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def accept(self, batch: Batch) -> object:
-        return pipeline.accept(self._watch, batch)
-
-    def darken(self, source: str, dark: bool) -> None:
-        self._watch.darken(source, dark)
-
-
 def watch_on(store: Store, clock: ManualClock) -> Watch:
     """As the registry makes it for ``serve``, in observe mode."""
     catalogue = load()
@@ -126,11 +114,12 @@ def recorded(folder: Path, steps: Sequence[Step], end: float) -> tuple[Path, Pat
     (folder / "live").mkdir(parents=True)
     with own_store(folder / "live") as store:
         watch = watch_on(store, ManualClock(utc(T0)))
-        live = Live(watch, Output(folder / "live"), Recorder(watch, folder / "bundle"))
+        live = Live(watch, Output(folder / "live"))
+        live.recorder = Recorder(watch, folder / "bundle")
         for step in steps:
             live.take(step)
         live.finish(end)
-        assert live.recorder is not None and live.recorder.left_out == 0
+        assert live.recorder.left_out == 0
         live.recorder.close()
         # the ticks that were still open when the recording ended close after it, as in a replay
         live.finish(end + watch.ring.lateness_s + watch.ring.interval_s)

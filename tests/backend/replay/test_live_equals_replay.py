@@ -31,7 +31,8 @@ from tests.backend.replay.live import T0, TICK_S, Step, jobs, kernel, label, nod
 
 FILES = ("findings.jsonl", "incidents.jsonl")
 NODES, GPUS = 3, 4
-END = T0 + 900.0
+#: Long enough for the telemetry that has ended to be dark by then: what happens after a recording is not in it.
+END = T0 + 1000.0
 SETTINGS = Settings(incidents=Incidents(hold_s=120.0))
 
 
@@ -136,8 +137,9 @@ def test_every_kind_of_fact_is_recorded_as_it_was_taken_in(tmp_path: Path) -> No
     (tmp_path / "live").mkdir()
     with own_store(tmp_path / "live") as store:
         clock = ManualClock(utc(at))
-        recorder = Recorder(watch_on(store, clock), tmp_path / "bundle")
-        recorder.accept(sent)
+        watch = watch_on(store, clock)
+        recorder = Recorder(watch, tmp_path / "bundle")
+        watch.taken(sent)
         recorder.close()
     with open_bundle(tmp_path / "bundle").prepare(tmp_path, load()) as ready:
         ((arrival, again),) = ready.batches()
