@@ -23,7 +23,7 @@ from backend.decide.guards import Limits
 from backend.facts import Batch, Mode
 from backend.history import History
 from backend.incidents.record import Delta, Held, held_of
-from backend.inventory import Inventory
+from backend.inventory.inventory import Inventory
 from backend.model.events import DetectorState
 from backend.ring import Ring
 from backend.store import cluster as cluster_rows
