@@ -7,7 +7,7 @@ from typing import Any
 
 from detectors.catalogue import Catalogue
 from detectors.detector import Detector
-from detectors.kernel.xid import KernelXid
+from detectors.kernel.levels import families
 from detectors.telemetry.levels import Levels, rules_of
 from detectors.telemetry.peers import Peers
 from detectors.telemetry.silence import Silence
@@ -17,4 +17,4 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
     """Every detector, with a site's ``thresholds`` over the catalogue's. Raises TableError for an unknown name."""
     tuned = catalogue.with_thresholds(thresholds or {})
     flags = Levels("telemetry/flags", "gpu", rules_of(tuned, "gpu"), tuned)
-    return (KernelXid(tuned), Silence(tuned), Peers(tuned), flags)
+    return (*families(tuned), Silence(tuned), Peers(tuned), flags)

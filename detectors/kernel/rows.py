@@ -1,4 +1,4 @@
-"""The memory of the kernel detector: few rows, one per entity, fault kind and hardness, kept in one array."""
+"""The memory of a kernel detector: few rows, one per entity, fault kind and hardness, kept in one array."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.model import Entity, Event, FaultKind, Fleet, Severity
+from detectors.kernel.codes import Code
+from detectors.model import Entity, Event, FaultKind, Fleet
 
 #: One row as saved. Text has a fixed width; ids longer than this do not occur (host names end at 253 characters).
 ROW = np.dtype(
@@ -24,7 +25,9 @@ ROW = np.dtype(
         ("kind", "U40"),
         ("hard", "?"),
         ("secondary", "?"),
-        ("code", "i8"),
+        ("namespace", "U16"),
+        ("code", "U32"),
+        ("device", "U8"),
         ("severity", "i8"),
         ("count", "i8"),
         ("since", "f8"),
@@ -32,21 +35,29 @@ ROW = np.dtype(
         ("seq", "i8"),
         ("text", "U400"),
         ("word", "U16"),
+        ("detail", "U96"),
+        ("look", "U40"),
+        ("jobs", "U256"),
+        ("rate", "f8"),
         ("action", "U64"),
         ("mended", "f8"),
+        ("ended", "?"),
         ("gone", "?"),
         ("back", "f8"),
     ]
 )
+#: Kinds of entities that belong to no one node.
+NOWHERE = frozenset({"fs", "job", "cluster"})
 
 
 @dataclass(slots=True)
 class Row:
     """What one entity said under one kind. Times are unix s, NaN = not yet.
 
-    slot: its row on its axis, -1 = unknown there. code, text, seq: the line that names the fault. last: the newest
-    line. action: what the driver asked for (Xid 154). mended: a boot, or the driver's own word. gone, back: its
-    series vanished after ``last``, and returned whole.
+    slot: its row on its axis, -1 = unknown there. namespace, code, device, word: what names the fault; text, seq: its
+    line. last: the newest line. rate: occurrences, each fading to nothing over ``again_s``. jobs: those it happened
+    in, for the application's faults. action: what the driver asked for (Xid 154). mended: a boot, or the driver's own
+    word. ended: another code said that it is over. gone, back: its series vanished after ``last``, and returned whole.
     """
 
     entity_kind: str
@@ -58,7 +69,9 @@ class Row:
     kind: FaultKind
     hard: bool
     secondary: bool
-    code: int
+    namespace: str
+    code: str
+    device: str
     severity: int
     count: int
     since: float
@@ -66,8 +79,13 @@ class Row:
     seq: int
     text: str
     word: str
+    detail: str
+    look: str
+    jobs: str = ""
+    rate: float = 1.0
     action: str = ""
     mended: float = math.nan
+    ended: bool = False
     gone: bool = False
     back: float = math.nan
 
@@ -75,20 +93,29 @@ class Row:
     def owner(self) -> tuple[str, str]:
         return (self.entity_kind, self.entity_id)
 
+    @property
+    def says(self) -> tuple[str, str]:
+        return (self.namespace, self.code)
+
     def entity(self, fleet: Fleet) -> Entity:
         """Under its name of now where the fleet knows it, else under the name it had."""
         slot = fleet.slots.get(self.owner)
         if slot is not None and self.entity_kind in fleet.axes:
             return fleet.entity(self.entity_kind, slot)
-        return Entity(fleet.cluster, self.entity_kind, self.entity_id, self.entity_name, self.node)
+        node = "" if self.entity_kind in NOWHERE else self.node
+        return Entity(fleet.cluster, self.entity_kind, self.entity_id, self.entity_name, node)
 
-    def hear(self, event: Event, severity: Severity, code: int, coalesce_s: float) -> bool:
+    def hear(self, event: Event, code: Code, coalesce_s: float) -> bool:
         """Take one more line in. True when it is another occurrence, not the same one said twice."""
         again = event.at - self.last > coalesce_s
-        self.count += again
-        if severity > self.severity:
-            self.severity, self.code = int(severity), code
-            self.text, self.seq, self.word = event.text, event.seq, event.attrs.get("severity", "")
+        if self.ended and event.at >= self.last:
+            self.ended, self.since, again = False, event.at, True
+        if again:
+            self.count += 1
+            self.rate = self.rate * max(0.0, 1.0 - (event.at - self.last) / code.again_s if code.again_s else 0.0) + 1.0
+        if code.severity > self.severity:
+            self.severity = int(code.severity)
+            self.name(event, code)
         self.since, self.last = min(self.since, event.at), max(self.last, event.at)
         if not event.at < self.mended:
             self.mended = math.nan
@@ -96,12 +123,20 @@ class Row:
             self.gone, self.back = False, math.nan
         return again
 
+    def name(self, event: Event, code: Code) -> None:
+        """This line is the one that names the fault."""
+        self.namespace, self.code, self.device = event.namespace, event.code, code.device
+        self.text, self.seq, self.word = event.text, event.seq, event.attrs.get("severity", "")
+        self.detail, self.look = detail_of(event), event.attrs.get("look", "") or event.attrs.get("meaning", "")
+
 
 @dataclass(slots=True)
 class KernelState:
-    """``rows``: structured array of dtype ROW, sparse; its order carries no meaning."""
+    """``rows``: structured array of dtype ROW, sparse; its order carries no meaning. ``ticks``: int64[1], how many
+    ticks with telemetry were seen: without any, nothing can be waited for."""
 
     rows: NDArray[Any]
+    ticks: NDArray[np.int64]
 
 
 def unpacked(state: KernelState) -> list[Row]:
@@ -110,34 +145,65 @@ def unpacked(state: KernelState) -> list[Row]:
 
 def ordered(rows: Iterable[Row]) -> list[Row]:
     """In one order whatever came first, so that equal memories are equal arrays and tell the same."""
-    return sorted(rows, key=lambda row: (row.node, *row.owner, row.kind, row.hard, row.secondary))
+    return sorted(rows, key=lambda row: (row.node, *row.owner, row.kind, row.hard, row.secondary, *row.says))
 
 
 def packed(rows: Iterable[Row]) -> NDArray[Any]:
     return np.array([tuple(getattr(row, name) for name in ROW.names or ()) for row in rows], ROW)
 
 
-def new_row(event: Event, kind: FaultKind, severity: Severity, code: int, *, hard: bool, secondary: bool) -> Row:
-    entity = event.entity
+def new_row(event: Event, entity: Entity, code: Code) -> Row:
     return Row(
         entity_kind=entity.kind,
         entity_id=entity.id,
         entity_name=str(entity),
-        node=entity.host,
-        place=event.attrs.get("pci", "") if entity.kind == "node" else "",
+        node=entity.host or event.entity.host,
+        place=event.attrs.get("pci", "") if entity.kind == "node" and code.scope == "gpu" else "",
         slot=-1,
-        kind=kind,
-        hard=hard,
-        secondary=secondary,
-        code=code,
-        severity=int(severity),
+        kind=code.kind,
+        hard=code.hard,
+        secondary=code.secondary,
+        namespace=event.namespace,
+        code=event.code,
+        device=code.device,
+        severity=int(code.severity),
         count=1,
         since=event.at,
         last=event.at,
         seq=event.seq,
         text=event.text,
         word=event.attrs.get("severity", ""),
+        detail=detail_of(event),
+        look=event.attrs.get("look", "") or event.attrs.get("meaning", ""),
     )
+
+
+#: What of a line stands in the sentence, best first.
+_DETAILS = (
+    "server",
+    "victim",
+    "task",
+    "dimm",
+    "block",
+    "ring",
+    "device",
+    "name",
+    "disk",
+    "member",
+    "cpu",
+    "slot",
+    "what",
+)
+
+
+def detail_of(event: Event) -> str:
+    """The part, process or server that a line names, for the sentence."""
+    if event.namespace == "xid":
+        return event.attrs.get("link", "")
+    if event.namespace in ("sxid", "fm"):
+        return f"link {event.attrs['link']}" if "link" in event.attrs else ""
+    found = next((name for name in _DETAILS if event.attrs.get(name)), "")
+    return f"processor {event.attrs[found]}" if found == "cpu" else event.attrs.get(found, "")
 
 
 def moved(row: Row, old: Fleet, new: Fleet) -> Row | None:
@@ -146,7 +212,8 @@ def moved(row: Row, old: Fleet, new: Fleet) -> Row | None:
     if axis is not None and 0 <= row.slot < len(axis):
         row.entity_id = axis.ids[row.slot]
     slot = new.slots.get(row.owner)
-    if slot is None and row.owner in old.slots and row.node not in new.nodes:
+    known = row.owner in old.slots or row.node in old.nodes
+    if slot is None and known and row.node not in new.nodes:
         return None
     row.slot = -1 if slot is None else slot
     return row

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from detectors.catalogue import load
+from detectors.kernel.levels import family
 from detectors.kernel.rows import KernelState
-from detectors.kernel.xid import KernelXid
 from detectors.model import Event, Finding, Fleet, Severity, Tick
 from tests.detectors.fleets import T0, boot, entity, fleet_of, kernel, telemetry, xid
 
@@ -26,7 +26,7 @@ class Told:
     """One detector followed through a story, tick by tick."""
 
     def __init__(self, fleet: Fleet = FLEET) -> None:
-        self.detector = KernelXid(CATALOGUE)
+        self.detector = family("kernel/xid", CATALOGUE)
         self.fleet = fleet
         self.state: KernelState = self.detector.start(fleet)
 

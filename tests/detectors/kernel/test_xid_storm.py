@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from detectors.catalogue import load
-from detectors.kernel.xid import KernelXid
+from detectors.kernel.levels import family
 from detectors.model import Entity, Event, Fleet, Tick
 
 NOW = 1_770_120_000.0
@@ -14,7 +14,7 @@ EMPTY = Fleet("main", 0, {}, (), (), (), (), (), {})
 
 def took(count: int) -> float:
     """CPU seconds of one tick with ``count`` lines of as many GPUs, while as many rows stand already."""
-    detector = KernelXid(load())
+    detector = family("kernel/xid", load())
     state = detector.start(EMPTY)
     gpus = [Entity("main", "gpu", f"GPU-{i}", f"n{i}/gpu0", f"n{i}") for i in range(count)]
     lines = tuple(Event(NOW, gpu, "xid", "79", "fell off the bus", i) for i, gpu in enumerate(gpus))
