@@ -113,6 +113,13 @@ def _import(past: Words) -> None:
     _config(past)
 
 
+def _classify(logs: Words) -> None:
+    logs.add_argument("paths", nargs="+", metavar="PATH", help="a log, a folder of one job's logs, or - for stdin")
+    logs.add_argument("--state", default="", help="how the scheduler says it ended: TIMEOUT, OOMKilled, FAILED ...")
+    logs.add_argument("--exit-code", type=int, help="exit code of the job, as a shell gives it")
+    logs.add_argument("--json", action="store_true", help="one JSON object a path")
+
+
 def _ask(ask: Words) -> None:
     ask.add_argument("--server", default="http://127.0.0.1:8000", help="the running server")
     ask.add_argument("--cluster", default="", help="which cluster, where the server watches several")
@@ -158,6 +165,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "replay": ("run a recorded bundle through the pipeline", _replay),
     "simulate": ("write a replay bundle of a simulated cluster, with its truth", _simulate),
     "import": ("take history in: accounting, kernel logs, bundles", _import),
+    "classify": ("say of training logs what failed first, where, and what to do", _classify),
     "nodes": ("verdict of each node", _ask),
     "incidents": ("open incidents, worst first", _ask),
     "exclusions": ("nodes that are kept from new work", _exclusions),
@@ -206,6 +214,10 @@ def command_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], 
         from backend.commands.import_ import import_
 
         return import_
+    if arguments.command == "classify":
+        from backend.commands.classify import classify
+
+        return classify
     if arguments.command in ("users", "tokens"):
         from backend.commands import people
 

@@ -13,6 +13,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from detectors.joblog.rules import Table, read_table
 from detectors.model import BoolArray, FaultKind, MetricKey, Severity
 
 MetricKind = Literal["gauge", "counter", "last_code", "bitmask"]
@@ -146,6 +147,11 @@ def load(xids: Iterable[Mapping[str, str]] = (), thresholds: Mapping[str, float]
 def table(name: str) -> Iterator[str]:
     """Lines of a packaged table; for the readers beside this one, which read what only they understand."""
     yield from _text(name).splitlines()
+
+
+def log_rules() -> Table:
+    """The rules that name what lines of training logs say. Raises joblog.rules.RuleError naming the rule at fault."""
+    return read_table(_text("joblog_rules.toml"))
 
 
 def _text(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The first cause across the ranks of one job: the earliest true cause by time, its rank and its node, the victims folded."""
+"""The first cause across the ranks of one job: the earliest true one by time, its rank and node, the victims folded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SAME_S = 1.0
 STRONG = 30
 
 _PEER = re.compile(
-    r"(?:from|by) (?:remote )?peer ([\w.\-]{2,253}?)<\d|remote=\[?([\w.\-]{2,253})\]?:\d|(?:Read|Write) error \[?([\w.:\-]{3,45}?)\]?:\d"
+    r"(?:from|by) (?:remote )?peer ([\w.\-]{2,253}?)<\d|remote=\[?([\w.\-]{2,253})\]?:\d"
+    r"|(?:Read|Write) error \[?([\w.:\-]{3,45}?)\]?:\d"
     r"|Connect to ([\w.\-]{2,253})<|node [^\n]{0,40}IP: ([\d.]{7,15})",
     re.ASCII,
 )
@@ -89,7 +90,7 @@ def _suspects(sheets: Sequence[Sheet]) -> list[Suspect]:
 
 
 def _follows(suspect: Suspect, all_of_them: Iterable[Suspect]) -> bool:
-    """Is it, by its rule, a consequence of something on another log that came before, or that no clock says came after?"""
+    """Is it, by its rule, a consequence of what another log holds, from before or from a time that nobody knows?"""
     after = set(suspect.hit.rule.not_after) & {"cause", "surface", "symptom"}
     if not after:
         return False

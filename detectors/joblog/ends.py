@@ -1,4 +1,4 @@
-"""How a job ended by other witnesses: torchelastic error files, end states of Slurm and Kubernetes, exit codes, signals."""
+"""How a job ended by other witnesses: torchelastic error files, states of Slurm and Kubernetes, exit codes, signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line of a training log without what launchers put before it: its time, its rank, its host, and the words that are left."""
+"""One line of a training log without what launchers put before it: its time, rank and host, and what is left."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _WHO = (
     re.compile(r"\[default(?P<local>\d{1,3})\]:\s?", re.ASCII),  # torchrun --tee
     re.compile(r"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:out|err|diag)>:?\s?", re.ASCII),  # mpirun --tag-output
     re.compile(
-        r"\((?P<name>[\w.:\-]{1,80}) (?:rank=(?P<rank>\d{1,6}),? )?pid=\d{1,9}(?:, ip=(?P<host>[\d.a-fA-F:]{3,45}))?\)\s?",
+        r"\((?P<name>[\w.:\-]{1,80}) (?:rank=(?P<rank>\d{1,6}),? )?pid=\d{1,9}(?:, ip=(?P<host>[\d.a-fA-F:]{3,"
+        r"45}))?\)\s?",
         re.ASCII,
     ),
     re.compile(r"\(raylet(?:, ip=(?P<host>[\d.a-fA-F:]{3,45}))?\)\s?", re.ASCII),
@@ -58,8 +59,10 @@ _RANK_IN = re.compile(
     r"\[(?:PG [^\]\n]{0,60})?Rank (\d{1,6})\]|\bon rank:? (\d{1,6})\b|\b[Rr]ank (\d{1,6}):|\brank=(\d{1,6})\b", re.ASCII
 )
 _HOST_IN = re.compile(
-    r"SLURMD_NODENAME[=:] ?([\w.\-]{2,253})|\b(?:[Hh]ost(?:name)?|HOSTNAME|node(?:name)?|NODE)\s{0,6}[:=]\s?([A-Za-z][\w.\-]{0,252})"
-    r"|(?:srun|salloc): error: (?!Node|Job|Task|task|Unable)([A-Za-z][\w.\-]{0,252}): task|\bON ([A-Za-z][\w.\-]{0,252}) CANCELLED"
+    r"SLURMD_NODENAME[=:] ?([\w.\-]{2,253})|\b(?:[Hh]ost(?:name)?|HOSTNAME|node(?:name)?"
+    r"|NODE)\s{0,6}[:=]\s?([A-Za-z][\w.\-]{0,252})"
+    r"|(?:srun|salloc): error: (?!Node|Job|Task|task|Unable)([A-Za-z][\w.\-]{0,252}): task"
+    r"|\bON ([A-Za-z][\w.\-]{0,252}) CANCELLED"
     r"|[Nn]ode failure on ([\w.\-]{1,253})|Abandoning IO on node ([\w.\-]{1,253})|^([A-Za-z][\w.\-]{1,252}) kernel: ",
     re.ASCII,
 )
@@ -96,7 +99,7 @@ def read_line(text: str, year: int = 2000) -> Line:
 
 
 def expanded(text: str, year: int = 2000) -> Iterator[Line]:
-    """The lines that one raw line holds: itself, or for a JSON record its message and its stack, each line by itself."""
+    """The lines that one raw line holds: itself, or of a JSON record its message and its stack, line by line."""
     record = _record(text)
     if record is None:
         yield read_line(text, year)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from detectors.joblog.lines import Line, read_line
 
 _INIT = re.compile(
-    r"NCCL INFO comm 0x[0-9a-f]+ rank (\d{1,6}) nranks (\d{1,6}) cudaDev (\d{1,3})(?:[^\n]{0,80}?commId (0x[0-9a-f]+))?",
+    r"NCCL INFO comm 0x[0-9a-f]+ rank (\d{1,6}) nranks (\d{1,6}) cudaDev (\d{1,3})(?:[^\n]{0,80}?commId (0x[0-"
+    r"9a-f]+))?",
     re.ASCII,
 )
 _USING = re.compile(r"Bootstrap ?: Using [\w.]{1,40}:(?:\[)?([0-9a-fA-F.:]{3,45}?)(?:\])?<\d+>", re.ASCII)
@@ -53,7 +54,7 @@ class Root:
 
 @dataclass(slots=True)
 class Seen:
-    """ranks: those that spoke. hosts: rank -> host. of_gpu: (host, GPU) -> rank. addresses: IP -> host. stalled: named as missing."""
+    """Ranks that spoke; hosts by rank, ranks by (host, GPU), hosts by address; ``stalled``: named as missing."""
 
     ranks: set[int] = field(default_factory=set)
     hosts: dict[int, str] = field(default_factory=dict)

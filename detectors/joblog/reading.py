@@ -44,7 +44,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Sheet:
-    """What one log says. ``done``: bytes up to the last line that says it ended well. Times are of the log's own clock."""
+    """What one log says, in times of its own clock. ``done``: bytes up to the last line that says it ended well."""
 
     path: str
     rank: int | None = None

@@ -24,7 +24,8 @@ _PAIR = re.compile(r"(\w+) = (.*)")
 _LITERAL = re.compile(r"'''(.*?)'''|'([^']*)'")
 #: A line of program text, as a traceback quotes it, or of a configuration that is printed.
 _CODE = re.compile(
-    r"^[\s│|❱>\d\[\]a-z:]{0,40}?(?:raise |except |return |assert |elif |import |from \w+ import|def |class |# |logger\.|"
+    r"^[\s│|❱>\d\[\]a-z:]{0,40}?(?:raise |except |return |assert |elif |import |from \w+ import|def |class |# "
+    r"|logger\.|"
     r"logging\.|print\(|warnings\.warn|Namespace\(|export |SBATCH |#SBATCH|[A-Z][A-Z_]{4,40}=\S{0,40}(?:\s|$))"
 )
 #: Words that say somebody dealt with it, or that it is only told.
@@ -169,7 +170,7 @@ def read_table(text: str) -> Table:
             else:
                 raise RuleError("is neither class nor rule")
         except (KeyError, TypeError, ValueError, re.error) as error:
-            raise RuleError("{} {}: {}".format(kind, fields.get("name", "without a name"), error)) from error
+            raise RuleError(f"{kind} {fields.get('name', 'without a name')}: {error}") from error
     return Table(rules, classes)
 
 
@@ -182,7 +183,7 @@ def _blocks(text: str) -> list[tuple[str, dict[str, Any]]]:
         elif pair and blocks:
             blocks[-1][1][pair[1]] = _value(pair[2], number)
         elif line.strip() and not line.startswith("#"):
-            raise RuleError("line {}: {!r} is no key = 'value'".format(number, line[:80]))
+            raise RuleError(f"line {number}: {line[:80]!r} is no key = 'value'")
     return blocks
 
 
@@ -191,7 +192,7 @@ def _value(text: str, number: int) -> Any:
     if text.startswith("[") and text.endswith("]"):
         return tuple(strings)
     if len(strings) != 1 or not text.startswith("'"):
-        raise RuleError("line {}: a literal string in single quotes is expected".format(number))
+        raise RuleError(f"line {number}: a literal string in single quotes is expected")
     return strings[0]
 
 
@@ -199,7 +200,7 @@ def _rule(fields: Mapping[str, Any], classes: Mapping[str, LogClass]) -> Rule:
     log_class = classes[fields["class"]]
     level = fields.get("level", log_class.level)
     if level not in LEVELS:
-        raise ValueError("level {!r} is none of {}".format(level, ", ".join(LEVELS)))
+        raise ValueError(f"level {level!r} is none of {', '.join(LEVELS)}")
     if not fields["literals"] or not all(fields["literals"]):
         raise ValueError("it needs at least one literal")
     return Rule(
@@ -287,7 +288,7 @@ def first_of(hits: Sequence[Hit]) -> Hit | None:
 
 
 def classify_lines(table: Table, lines: Iterable[str]) -> Hit | None:
-    """The first cause in a few decoded lines of one stream, with nothing known beside them; None where none is named."""
+    """The first cause in a few decoded lines of one stream, nothing else being known; None where none is named."""
     hits: list[Hit] = []
     progress: list[Progress] = []
     done: int | None = None
@@ -318,15 +319,20 @@ _STEP = re.compile(
 _BAR = re.compile(r"\d{1,3}%\|[^\n|]{0,200}\|\s{0,4}(\d{1,12})/\d{1,12}|'loss': [\d.]{1,24}", re.ASCII)
 _DONE = re.compile(
     r"(?:[Tt]raining|[Tt]rain|[Rr]un|[Jj]ob|[Ff]ine-?tuning|[Pp]retraining|[Ee]valuation|[Ee]xperiment|[Ss]cript)"
-    r"(?: is| has| was| run| job| loop)?(?: been)? (?:successfully )?(?:completed?|finished|done|succeeded|ended (?:well|successfully))"
-    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:training|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS|Finished)\b"
+    r"(?: is| has| was| run| job| loop)?(?: been)? (?:successfully )?(?:completed?|finished|done|succeeded"
+    r"|ended (?:well|successfully))"
+    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:training|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS"
+    r"|Finished)\b"
     r"|\*{3,} train metrics \*{3,}|['\"]?train_runtime['\"]?\s*[:=]|max_(?:steps|epochs)=[-\d]+` reached"
-    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b|State=COMPLETED|\bCOMPLETED\b|[Ss]ucceeded\b|exit(?:ed|ing) (?:normally|cleanly)"
-    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|Total training time|training took|peak memory (?:consumption|usage)",
+    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b|State=COMPLETED|\bCOMPLETED\b|[Ss]ucceeded\b"
+    r"|exit(?:ed|ing) (?:normally|cleanly)"
+    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|Total training time|training took"
+    r"|peak memory (?:consumption|usage)",
     re.ASCII,
 )
 _NOT_DONE = re.compile(
-    r"\b(?:not|never|fail\w*|error|abort\w*|un|in)[ -]?(?:completed?|finished|done|succeed\w*)|[Ee]poch \d+(?:/\d+)? (?:done|finished|complete)|"
+    r"\b(?:not|never|fail\w*|error|abort\w*|un|in)[ -]?(?:completed?|finished|done|succeed\w*)"
+    r"|[Ee]poch \d+(?:/\d+)? (?:done|finished|complete)|"
     r"\b(?:step|iteration|batch|shard) \d+ (?:done|finished|complete)",
     re.ASCII,
 )

@@ -1,4 +1,4 @@
-"""What the logs of one job come to: the class, how sure, whose fault, which node to avoid, and one sentence for a person."""
+"""What the logs of a job come to: the class, whose fault it is, which node to avoid, and a sentence for a person."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from detectors.joblog.rules import CLEAN, UNKNOWN, LogClass, Table
 FABRIC_HOSTS = 3
 #: Lines of evidence that are shown.
 EVIDENCE = 6
-_XID = re.compile(r"\bXid\b[^\n]{0,60}?\)?\s?:\s{0,4}(\d{1,3})\b|\bXid[ :]{1,3}(\d{1,3})\b")
-_MOVED = {"switch": "a fabric fault: many nodes lost their links at once"}
+_XID = re.compile(r"\bXid\s{0,4}\([^)\n]{0,60}\)\s{0,4}:\s{0,4}(\d{1,3})\b|\bXid[ :]{1,3}(\d{1,3})\b", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,158 @@
+"""classify: what failed first in the logs of a job, whose fault it is, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import gzip
+import io
+import lzma
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import orjson
+
+from detectors.catalogue import log_rules
+from detectors.joblog.ends import end_of, error_file_lines
+from detectors.joblog.reading import LogReader, Rules, Sheet
+from detectors.joblog.rules import CLEAN
+from detectors.joblog.verdict import Quote, Verdict, judge
+
+#: Read at a time.
+CHUNK_BYTES = 1 << 20
+#: Logs of one job that are read; a folder with more says so.
+MAX_LOGS = 20_000
+#: Files in a job's folder that are no logs.
+NO_LOGS = re.compile(
+    r"\.(?:pt|pth|bin|ckpt|safetensors|npy|npz|pkl|parquet|arrow|h5|hdf5|tar|zip|whl|so|pyc|py|ipynb|png|jpg|svg|pdf|"
+    r"onnx|idx|sqlite|db|ya?ml|toml|cfg|ini|distcp|metadata|model|[ct]sv|sh|c|cpp|cu)$",
+    re.IGNORECASE,
+)
+#: What cannot be read of one file.
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+def classify(arguments: argparse.Namespace) -> int:
+    """Exit code: 0 done, 1 where a path could not be read."""
+    rules = Rules.of(log_rules())
+    end = end_of(arguments.state, arguments.exit_code)
+    code = 0
+    for path in arguments.paths:
+        sheets, trouble = sheets_of(rules, path)
+        for words in trouble:
+            print(f"watchkeeper classify: {words}", file=sys.stderr)
+        if not sheets:
+            code = 1
+            continue
+        verdict = judge(rules.table, sheets, end)
+        if arguments.json:
+            print(orjson.dumps(as_json(path, verdict)).decode())
+        else:
+            print("\n".join(as_text(path, verdict, sheets)))
+    return code
+
+
+def sheets_of(rules: Rules, path: str) -> tuple[list[Sheet], list[str]]:
+    """All logs under a path, read, and what could not be, in words that say how to mend it."""
+    if path == "-":
+        return [read(rules, "-", sys.stdin.buffer)], []
+    sheets: list[Sheet] = []
+    trouble: list[str] = []
+    files = list(logs_in(Path(path)))
+    if len(files) > MAX_LOGS:
+        trouble.append(f"{path} holds more than {MAX_LOGS:,} logs; only the first are read. Give one job's folder.")
+    for file in files[:MAX_LOGS]:
+        try:
+            with opened(file) as stream:
+                sheets.append(read(rules, str(file), stream))
+        except UNREADABLE as error:
+            trouble.append(f"{file} cannot be read: {error}")
+    if not files:
+        trouble.append(f"{path} is no log and holds none" if Path(path).exists() else f"{path} does not exist")
+    return sheets, trouble
+
+
+def logs_in(path: Path) -> Iterator[Path]:
+    """The file itself, or every log in the folder, by name; hidden files and files of other kinds are left out."""
+    if not path.is_dir():
+        if path.exists():
+            yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder, name)
+            if not name.startswith(".") and not NO_LOGS.search(name) and file.is_file():
+                yield file
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file, unpacked by what its first bytes say. Raises OSError."""
+    file = path.open("rb")
+    head = file.read(6)
+    if path.is_file() and file.seekable():
+        file.seek(0)
+    if head.startswith(b"\x1f\x8b"):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if head.startswith(b"BZh"):
+        return cast(BinaryIO, bz2.BZ2File(file))
+    if head.startswith(b"\xfd7zXZ\0"):
+        return cast(BinaryIO, lzma.LZMAFile(file))
+    return file
+
+
+def read(rules: Rules, name: str, stream: BinaryIO) -> Sheet:
+    """Fold one stream into its sheet. Raises what UNREADABLE lists."""
+    reader = LogReader(rules, name)
+    if Path(name).name.startswith("error") and name.endswith(".json"):
+        stream = io.BytesIO("\n".join(error_file_lines(stream.read(CHUNK_BYTES))).encode())
+    while chunk := stream.read(CHUNK_BYTES):
+        reader.feed(chunk)
+    return reader.close()
+
+
+def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
+    """The object of the contract (DESIGN section 6)."""
+    who, first = verdict.culprit, verdict.first
+    return {
+        "path": path,
+        "class": verdict.log_class,
+        "confidence": verdict.confidence,
+        "component": verdict.component,
+        "culprit": {"node": who.node or None, "rank": who.rank, "gpu": who.gpu} if who else None,
+        "xids": list(verdict.xids),
+        "exclude_node": verdict.exclude_node,
+        "first_cause": {"file": first.file, "line": first.line, "text": first.text} if first else None,
+        "evidence": [
+            {"what": q.what, "value": q.text, "ref": f"{q.file}:{q.line}" if q.file else "", "grade": "observed"}
+            for q in verdict.evidence
+        ],
+        "suggestion": verdict.sentence,
+        "alternates": list(verdict.alternates),
+    }
+
+
+def as_text(path: str, verdict: Verdict, sheets: Sequence[Sheet]) -> Iterator[str]:
+    """A few lines for a tired person: the sentence first, then what it rests on."""
+    many = f" ({len(sheets):,} logs)" if len(sheets) > 1 else ""
+    yield f"{path}{many}: {verdict.log_class}, {verdict.confidence:.0%} sure"
+    yield f"  {verdict.sentence}"
+    if verdict.log_class == CLEAN:
+        return
+    for quote in verdict.evidence:
+        yield f"  {_where(quote)}{quote.text}"
+    if verdict.xids:
+        yield f"  Xid {', '.join(map(str, verdict.xids))}"
+    if verdict.victims:
+        yield f"  {verdict.victims:,} other ranks show only what followed"
+    if verdict.alternates:
+        yield f"  could also be: {', '.join(verdict.alternates)}"
+
+
+def _where(quote: Quote) -> str:
+    return f"{quote.what}, {quote.file}:{quote.line}: " if quote.file else f"{quote.what}: "
