@@ -132,11 +132,13 @@ def _claim(entity: Entity, kind: FaultKind, group: Sequence[Finding], catalogue:
 
 
 def _authority(kind: FaultKind, group: Sequence[Finding], catalogue: Catalogue) -> str:
-    """Code where the kernel said it as loud as its kind is, or loud enough to act on; vote where two families agree.
+    """Code where the kernel said it as loud as its kind is, or loud enough to act on, and the kind may be believed by
+    code (a link that flaps, a slow server or heat may not: its lines count as any sign); vote where two families agree.
     One family alone has the best word its kind allows below a vote. What is left (a code that only warns of a kind
     that is a fault, one detector of a kind that is only believed by code or vote) is a rule: told, not acted on."""
     known = catalogue.kinds.get(kind)
-    coded = max((f.severity for f in group if f.family == "kernel"), default=None)
+    believed = known is None or "code" in known.authorities
+    coded = max((f.severity for f in group if f.family == "kernel"), default=None) if believed else None
     if coded is not None and coded >= min(Severity.HIGH, known.severity if known is not None else Severity.HIGH):
         return "code"
     if len({f.family for f in group}) > 1:

@@ -114,11 +114,15 @@ class Fleet:
         return self.slots.get((entity.kind, entity.id))
 
     def job_of(self, entity: Entity) -> str:
-        """The job that holds this entity now, or an empty string."""
-        slot = self.slot(entity)
-        if slot is None or entity.kind not in self.axes:
-            return entity.id if entity.kind == "job" else ""
-        job = int(self.axes[entity.kind].job_of[slot])
+        """The job that holds this entity now, else its node (a port, a mount), or an empty string."""
+        kind, slot = entity.kind, self.slot(entity)
+        if kind == "job":
+            return entity.id
+        if slot is None or kind not in self.axes:
+            kind, slot = "node", self.slots.get(("node", entity.node))
+        if slot is None or kind not in self.axes:
+            return ""
+        job = int(self.axes[kind].job_of[slot])
         return self.jobs[job] if job >= 0 else ""
 
 

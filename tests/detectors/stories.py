@@ -9,10 +9,28 @@ from hypothesis import strategies as st
 
 from detectors.check_detector import Story
 from detectors.model import BoolArray, Event, Fleet, FloatArray, MetricKey, Tick
-from tests.detectors.fleets import T0, USUAL, boot, entity, fleet_of, xid
+from tests.detectors.fleets import T0, USUAL, boot, entity, fleet_of, kernel, xid
 
 CODES = (79, 79, 48, 94, 94, 95, 13, 31, 43, 45, 63, 64, 74, 119, 145, 149, 154, 162, 999)
 WORDS = ("", "RLW_SRC_TRACK Nonfatal XC1 i0 Link 10 (0x0 0x1)", "NETIR_LINK_EVT Fatal XC0 i0 Link 02 (0x0 0x1)")
+#: Of the other families: what opens, what comes again, what ends.
+OTHERS = (
+    "nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+    "nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error",
+    "systemd[1]: Failed to start NVIDIA fabric manager service.",
+    "systemd[1]: Started NVIDIA fabric manager service.",
+    "amdgpu 0000:9b:00.0: amdgpu: socket: 4, die: 0, 1 new deferred hardware errors detected in umc block",
+    "nvidia 0000:9b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+    "nvidia 0000:9b:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)",
+    "mlx5_core 0000:4b:00.0 enp75s0np0: Link down",
+    "mlx5_core 0000:4b:00.0 enp75s0np0: Link up",
+    "nfs: server nfs-17 not responding, still trying",
+    "nfs: server nfs-17 OK",
+    "EXT4-fs (nvme0n1p2): Remounting filesystem read-only",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=s,mems_allowed=0,oom_memcg=/slurm/job_7,task=a,pid=1",
+    "INFO: task python3:4242 blocked for more than 120 seconds.",
+    "watchdog: BUG: soft lockup - CPU#5 stuck for 22s! [python3:4242]",
+)
 ACTIONS = (
     "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
     "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
@@ -74,6 +92,8 @@ def events_of(draw: st.DrawFn, fleet: Fleet, at: float) -> Event:
     when, seq = at - draw(st.sampled_from((0.0, 1.0, 30.0))), draw(st.integers(1, 10**6))
     if draw(st.integers(0, 5)) == 0:
         return boot(fleet, entity(fleet, name).host, when)
+    if draw(st.integers(0, 2)) == 0:
+        return kernel(fleet, name, when, draw(st.sampled_from(OTHERS)), seq, late=draw(st.integers(0, 9)) == 0)
     code = draw(st.sampled_from(CODES))
     rest = draw(st.sampled_from(ACTIONS if code == 154 else WORDS))
     return xid(fleet, name, when, code, rest, seq, late=draw(st.integers(0, 9)) == 0)

@@ -154,3 +154,21 @@ def test_the_order_of_findings_has_no_effect_and_none_is_lost_or_doubled() -> No
 
 def test_nothing_found_is_nothing_suspected() -> None:
     assert fuse([], FLEET, CATALOGUE) == ()
+
+
+def test_a_kernel_line_is_a_code_only_where_its_kind_may_be_believed_by_code() -> None:
+    words = {
+        "ib_link_flap": "trend",
+        "ib_port_degraded": "rule",
+        "thermal_throttle": "state",
+        "nfs_slow": "rule",
+        "ib_link_down": "code",
+    }
+    for kind, authority in words.items():
+        (suspicion,) = fuse([finding("gpu-0001", kind, "kernel/network", Severity.HIGH)], FLEET, CATALOGUE)
+        assert suspicion.cause.authority == authority, kind
+
+
+def test_a_port_of_a_node_is_of_the_nodes_job() -> None:
+    port = Entity("main", "nic", "gpu-0001/nic:0000:4b:00", node="gpu-0001")
+    assert FLEET.job_of(port) == "48213" and FLEET.job_of(Entity("main", "fs", "nfs-17")) == ""
