@@ -25,11 +25,12 @@ SIZES = (1, 4, 16, 64, 256, 1024, 4096)
 @dataclass(frozen=True, slots=True)
 class Failures:
     """``rate`` per unit of exposure; ``by_run``: the interval when whole runs are drawn, since failures of one run
-    come in rows (None below LEAST_RUNS runs, or where no run or exposure is)."""
+    come in rows (None below LEAST_RUNS runs, or where no run or exposure is). mean_nodes: of the jobs, by time."""
 
     rate: Rate
     by_run: Interval | None
     runs: int
+    mean_nodes: float
 
     def mean_time(self) -> tuple[float | None, Interval | None]:
         """(exposure per failure, its interval); an end that no failure bounds is infinity."""
@@ -45,16 +46,19 @@ def node_days(account: Account) -> float:
     return len(account.attempt.nodes) * account.wall_s / DAY_S
 
 
-def failures(accounts: Accounts, of: Iterable[Account], *, by_nodes: bool) -> Failures:
-    """Failed attempts of the infrastructure's fault over node-days (``by_nodes``) or hours of jobs."""
+def failures(accounts: Accounts, of: Iterable[Account], *, by_nodes: bool, any_cause: bool = False) -> Failures:
+    """Failed attempts of the infrastructure's fault (or of ``any_cause``) over node-days (``by_nodes``) or hours."""
     run_of = {id(account): place for place, run in enumerate(accounts.runs) for account in run.accounts}
     counts: dict[int, list[float]] = {}
+    of = list(of)
+    wall_s = math.fsum(account.wall_s for account in of)
+    mean_nodes = math.fsum(node_days(account) for account in of) * DAY_S / wall_s if wall_s else 0.0
     for account in of:
         sums = counts.setdefault(run_of[id(account)], [0.0, 0.0])
-        sums[0] += account.failed and account.verdict.infra is True
+        sums[0] += account.failed and (any_cause or account.verdict.infra is True)
         sums[1] += node_days(account) if by_nodes else account.wall_s / 3600
     hits, exposure = [c[0] for c in counts.values()], [c[1] for c in counts.values()]
-    return Failures(rate(int(sum(hits)), math.fsum(exposure)), by_run(hits, exposure), len(counts))
+    return Failures(rate(int(sum(hits)), math.fsum(exposure)), by_run(hits, exposure), len(counts), mean_nodes)
 
 
 def by_run(hits: Sequence[float], exposure: Sequence[float]) -> Interval | None:
@@ -77,8 +81,3 @@ def by_size(accounts: Accounts) -> list[tuple[int, int, Failures]]:
         if of:
             found.append((low + 1, high, failures(accounts, of, by_nodes=False)))
     return found
-
-
-def model_mttf_hours(nodes: float, per_node_day: float) -> float:
-    """What one rate would say of a job of ``nodes`` (papers.md 3): 1 / (N rf), in hours."""
-    return 24 / (nodes * per_node_day) if nodes > 0 and per_node_day > 0 else math.inf

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from backend.reliability.history import Floats, Ints, StepTable
 
-
 #: A row may take this many times the usual distance of rows before it is missed.
 ROW_SLACK = 1.25
 

@@ -15,7 +15,14 @@ from backend.facts import AttemptFacts
 from backend.reliability.account import Account, Accounts, RunAccount
 from backend.reliability.ettr import Ettr, close, ettr, sliding
 from backend.reliability.parts import PARTS, Bounds
-from backend.reliability.totals import exclusions_json, failures_json, number, retry_json
+from backend.reliability.totals import (
+    checkpoints_json,
+    exclusions_json,
+    failures_json,
+    lemons_json,
+    number,
+    retry_json,
+)
 
 #: A part is told as one number where its bounds leave less open than this share of the wall, or this long an attempt.
 PART_SHARE, PART_S = 0.005, 1.0
@@ -38,8 +45,8 @@ def reliability_json(accounts: Accounts) -> dict[str, Any]:
         "retry": retry_json(accounts),
         **exclusions_json(accounts),
         "failures": failures_json(accounts),
-        "lemons": [],
-        "checkpoints": {},
+        "lemons": lemons_json(accounts),
+        "checkpoints": checkpoints_json(accounts),
         "left_out": [{"job": p.job, "restart": p.restart, "what": p.what} for p in accounts.problems],
         "rows_outside_attempts": accounts.rows_outside,
     }

@@ -7,10 +7,13 @@ from typing import Any, Literal
 
 from backend.facts import NodeFacts
 from backend.reliability.account import Accounts
+from backend.reliability.checkpoints import Advice, Cost, advice, cost
 from backend.reliability.exclusions import Concentration, coverage, drains, exclusions
+from backend.reliability.expected import mttf_s
 from backend.reliability.faults import node_faults
 from backend.reliability.intervals import Interval, rate
-from backend.reliability.mttf import by_size, failures, model_mttf_hours
+from backend.reliability.lemons import lemons
+from backend.reliability.mttf import Failures, by_size, failures
 from backend.reliability.retries import Hand, chains_of, counted, gaps, quartiles
 
 
@@ -98,18 +101,75 @@ def failures_json(accounts: Accounts) -> dict[str, Any]:
     }
 
 
-def _size_json(accounts: Accounts, low: int, high: int, found: Any) -> dict[str, Any]:
+def _size_json(accounts: Accounts, low: int, high: int, found: Failures) -> dict[str, Any]:
     hours, within = found.mean_time()
     overall = failures(accounts, accounts.attempts, by_nodes=True).rate.value
-    model = model_mttf_hours((low + min(high, 2 * low)) / 2, overall) if overall else None
+    model = mttf_s(found.mean_nodes, overall) / 3600 if overall else None
     return {
         "nodes": [low, high],
+        "mean_nodes": number(found.mean_nodes),
         "jobs_hours": number(found.rate.exposure),
         "failures": found.rate.count,
         "runs": found.runs,
         "mttf_hours": number(hours),
         "mttf_ci95": interval(within),
         "model_mttf_hours": number(model),
+    }
+
+
+def lemons_json(accounts: Accounts) -> list[dict[str, Any]]:
+    """Nodes that show a signal, those named first. score: the rate as a multiple of the fleet's usual one."""
+    return [
+        {
+            "node": row.node,
+            "lemon": row.lemon,
+            "score": number(row.score),
+            "p_false": number(row.p_false),
+            "failures": row.failures,
+            "shared_failures": number(row.shared),
+            "node_days": number(row.node_days),
+            "signals": {name: number(value) for name, value in row.signals.items()},
+        }
+        for row in lemons(accounts)
+    ]
+
+
+def checkpoints_json(accounts: Accounts) -> dict[str, Any]:
+    """What saves and loads took, and the interval that each run should save at."""
+    told = [c for run in accounts.runs for c in run.checkpoints]
+    saves = [c for c in told if c.kind == "save"]
+    return {
+        "saves": _cost_json(cost(saves)),
+        "loads": _cost_json(cost(c for c in told if c.kind == "load")),
+        "blocking_saves": sum(c.blocking for c in saves),
+        "advice": [_advice_json(found) for found in advice(accounts)],
+    }
+
+
+def _cost_json(found: Cost) -> dict[str, Any]:
+    return {
+        "n": found.n,
+        "mean_s": number(found.mean_s),
+        "ci95": interval(found.interval),
+        "median_s": number(found.median_s),
+        "bytes_per_s": number(found.rate_bytes_s),
+    }
+
+
+def _advice_json(found: Advice) -> dict[str, Any]:
+    return {
+        "run": found.run,
+        "write": _cost_json(found.write),
+        "interval_s": number(found.interval_s),
+        "restart_s": number(found.restart_s),
+        "failures": found.failures,
+        "mttf_s": number(found.mttf_s),
+        "mttf_ci95": interval(found.mttf),
+        "young_s": number(found.young_s),
+        "daly_s": number(found.daly_s),
+        "daly_bounds_s": interval(found.bounds),
+        "expected_ettr_now": number(found.ettr_now),
+        "expected_ettr_advised": number(found.ettr_then),
     }
 
 

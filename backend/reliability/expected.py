@@ -1,0 +1,56 @@
+"""What theory expects: ETTR of a run, the best checkpoint interval, times between failures, standbys.
+
+Sources: papers.md 3 (Kokolis et al., HPCA'25: E[ETTR]), 4 (ByteRobust: standbys), 5 (FT-HSDP: stall), 8 (Young 1974,
+Daly 2006). All times in seconds, rates a node and day.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import stats
+
+DAY_S = 86_400.0
+
+
+def mttf_s(nodes: float, per_node_day: float) -> float:
+    """1 / (N rf); infinity where nothing ever fails."""
+    return DAY_S / (nodes * per_node_day) if nodes > 0 and per_node_day > 0 else math.inf
+
+
+def expected_ettr(mttf: float, restart_s: float, interval_s: float, write_s: float = 0.0) -> float:
+    """(1 - (u0 + dt/2) / MTTF) / (1 + w/dt), not below 0. Holds while u0 + dt/2 is small beside the MTTF; within about
+    5 % of a simulation there (a test does one)."""
+    lost = (restart_s + interval_s / 2) / mttf
+    return max(0.0, 1 - lost) / (1 + write_s / interval_s)
+
+
+def young_s(write_s: float, mttf: float) -> float:
+    """Young's interval, sqrt(2 d M)."""
+    return math.sqrt(2 * write_s * mttf)
+
+
+def daly_first_s(write_s: float, mttf: float) -> float:
+    """Daly's first order: Young's without the write itself."""
+    return young_s(write_s, mttf) - write_s
+
+
+def daly_s(write_s: float, mttf: float) -> float:
+    """Daly's higher order, for d < 2 M; beyond, M."""
+    if not math.isfinite(mttf):
+        return math.inf
+    if write_s >= 2 * mttf:
+        return mttf
+    ratio = write_s / (2 * mttf)
+    return young_s(write_s, mttf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - write_s
+
+
+def effective_share(mttf: float, stall_s: float) -> float:
+    """Time not stalled between two failures, (MTBF - stall) / MTBF."""
+    return max(0.0, 1 - stall_s / mttf)
+
+
+def standbys(nodes: int, per_day: float, days: float = 1.0, level: float = 0.99) -> int:
+    """Spare nodes that suffice for ``days`` at ``level``: the quantile of Binomial(nodes, chance to fail)."""
+    chance = -math.expm1(days * math.log1p(-per_day)) if per_day < 1 else 1.0
+    return int(stats.binom.ppf(level, nodes, chance))
