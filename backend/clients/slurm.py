@@ -12,10 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic, time
+from typing import TypeVar
 
 from backend.clients.hostlist import is_host, render
 from backend.clients.slurm_records import Job, RecordError, parse_jobs, parse_nodes
+from backend.clients.slurm_text import (
+    Partition,
+    Place,
+    Reservation,
+    parse_partitions,
+    parse_reservations,
+    parse_topology,
+)
 from backend.facts import AttemptFacts, NodeFacts
+
+T = TypeVar("T")
 
 #: Longest drain reason we write, in characters.
 MAX_REASON = 200
@@ -24,11 +35,13 @@ _VERSION = re.compile(r"slurm\S* (\d+)\.(\d+)\.?(\d*)")
 #: Most that one command may print; a job of ``squeue --json`` takes some 5 kB.
 MOST_BYTES = 536_870_912
 #: Words of a controller that did not answer; everything else is an answer, and it is no.
-_SILENCE = re.compile(
+SILENCE = re.compile(
     r"unable to contact|timed out|timeout|connection refused|connection reset|connect failure|communication|"
     r"resource temporarily unavailable|zero bytes|in standby|try again|rate limit",
     re.IGNORECASE,
 )
+#: Words of a cluster without a topology (topology/default, topology/flat).
+_FLAT = re.compile(r"no topology|topology.*not|TopologyPlugin", re.IGNORECASE)
 #: Settings of a user's shell that would change what the commands print.
 _MEDDLING = re.compile(r"(?:SQUEUE|SINFO|SCONTROL|SACCT|SACCTMGR|SLURM)_\w+")
 
@@ -142,7 +155,7 @@ class SlurmCli:
 
     def node(self, name: str) -> NodeFacts:
         """One node with the jobs that hold it; permanent where Slurm knows no such node."""
-        _check_node(name)
+        check_node(name)
         held = self._ask("squeue", "-h", "-a", "-t", "R,CG,CF,S,ST", "-w", name, "-o", "%A").split()
         at = self._now()  # the node itself last: whoever acts on it next has the newest reason
         found = self._nodes(self._ask("scontrol", "-a", "-o", "show", "node", name), at)
@@ -156,32 +169,51 @@ class SlurmCli:
 
     def job(self, job: str) -> Job | None:
         """One job by its number (of an array task: its own), None where the controller does not know it."""
-        _check_job(job)
+        check_job(job)
         return next((j for j in self._jobs() if j.attempt.job == job), None)
 
-    def drain(self, name: str, reason: str) -> None:
+    def reservations(self) -> list[Reservation]:
+        """All reservations, past ones that are still listed too."""
+        return self._text("show reservation", parse_reservations, "scontrol", "-a", "-o", "show", "reservation")
+
+    def partitions(self) -> list[Partition]:
+        return self._text("show partition", parse_partitions, "scontrol", "-a", "-o", "show", "partition")
+
+    def topology(self) -> dict[str, Place]:
+        """Where each node hangs; empty where Slurm was told of no topology."""
+        try:
+            return self._text("show topology", parse_topology, "scontrol", "show", "topology")
+        except SlurmError as error:
+            if _FLAT.search(str(error)):
+                return {}
+            raise
+
+    def drain(self, name: str, reason: str) -> str:
         """No new work on the node; what runs there goes on. Overwrites any reason: read first."""
-        _check_node(name)
-        if not reason or len(reason) > MAX_REASON or not reason.isprintable():
-            raise SlurmError(f"drain reason must be 1 to {MAX_REASON} printable characters", permanent=True)
+        check_node(name)
+        check_reason(reason)
         self._ask("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
+        return ""
 
-    def resume(self, name: str) -> None:
+    def resume(self, name: str) -> str:
         """Takes the drain away and nothing else: UNDRAIN, unlike RESUME, leaves a node that is down, down."""
-        _check_node(name)
+        check_node(name)
         self._ask("scontrol", "update", f"NodeName={name}", "State=UNDRAIN")
+        return ""
 
-    def requeue(self, job: str) -> None:
+    def requeue(self, job: str) -> str:
         """Ends the job and queues it again. Slurm would also revive a job that ended: read first."""
-        _check_job(job)
+        check_job(job)
         self._ask("scontrol", "requeue", job)
+        return ""
 
-    def exclude(self, job: str, nodes: Sequence[str]) -> None:
+    def exclude(self, job: str, nodes: Sequence[str]) -> str:
         """Sets the nodes that a waiting job must not get; replaces the list it had. Refused while the job runs."""
-        _check_job(job)
+        check_job(job)
         for name in nodes:
-            _check_node(name)
+            check_node(name)
         self._ask("scontrol", "update", f"JobId={job}", f"ExcNodeList={render(nodes)}")
+        return ""
 
     def token(self, lifespan_s: int, user: str = "") -> str:
         """A new JWT for slurmrestd. Needs auth/jwt at the controller; for another user, root or SlurmUser."""
@@ -199,6 +231,14 @@ class SlurmCli:
     def ask(self, *command: str, timeout_s: float = 0.0) -> str:
         """Standard output of a command that only reads. timeout_s: 0 = as for every command."""
         return self._ask(*command, timeout_s=timeout_s)
+
+    def _text(self, what: str, parse: Callable[[str], T], *command: str) -> T:
+        """What ``parse`` makes of a command's output. Raises SlurmError where it makes nothing of it."""
+        text = self._ask(*command)
+        try:
+            return parse(text)
+        except RecordError as bad:
+            raise SlurmError(f"scontrol {what}: {bad}", permanent=True) from bad
 
     def _nodes(self, text: str, at: float) -> list[NodeFacts]:
         try:
@@ -228,7 +268,7 @@ class SlurmCli:
             raise SlurmError(f"{said}: {bad}") from bad
         if ran.code != 0:
             words = " ".join((ran.err.strip() or ran.out.strip() or f"exit code {ran.code}").split())[:300]
-            raise SlurmError(f"{said}: {words}", permanent=_SILENCE.search(words) is None)
+            raise SlurmError(f"{said}: {words}", permanent=SILENCE.search(words) is None)
         return ran.out
 
     def _env(self) -> dict[str, str]:
@@ -237,11 +277,17 @@ class SlurmCli:
         return env | ({"SLURM_CONF": self._conf} if self._conf else {})
 
 
-def _check_node(name: str) -> None:
+def check_node(name: str) -> None:
     if not is_host(name) or name.upper() == "ALL":  # scontrol would take ALL for every node
         raise SlurmError(f"{name[:40]!r} is not the name of one node", permanent=True)
 
 
-def _check_job(job: str) -> None:
+def check_reason(reason: str) -> None:
+    """Raises SlurmError where it is no printable line of a length that Slurm keeps."""
+    if not reason or len(reason) > MAX_REASON or not reason.isprintable():
+        raise SlurmError(f"drain reason must be 1 to {MAX_REASON} printable characters", permanent=True)
+
+
+def check_job(job: str) -> None:
     if _JOB.fullmatch(job) is None:
         raise SlurmError(f"{job[:40]!r} is not a job number", permanent=True)

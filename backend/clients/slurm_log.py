@@ -75,7 +75,8 @@ _COMPILED = tuple((code, re.compile(pattern)) for code, pattern in MESSAGES)
 #: One of these stands in every message above: most lines of a log are done with after it.
 _WORTH = re.compile(
     r"respond|returned to service|reboot|[Pp]rolog|[Ee]pilog|equeue|Killing|INVAL|count |node_registration|"
-    r"state set to|reason set to|nkillable|Kill task|OOM|oom|memory limit|TIME LIMIT|Time limit|uplicate|launch|credential|"
+    r"state set to|reason set to|nkillable|Kill task|OOM|oom|memory limit|TIME LIMIT|Time limit|uplicate|launch|"
+    r"credential|"
     r"slurm controller|register|primary controller|taking over|decode failed|authentication error|clock|slurmdbd|DBD_|"
     r" started|Terminate signal|shutdown|has low|slurm\.conf"
 )

@@ -99,7 +99,7 @@ def _partition(record: Mapping[str, Any]) -> Partition:
         nodes=names_of(nodes.get("configured") if isinstance(nodes, Mapping) else nodes),
         state="+".join(words_of(state)),
         default="DEFAULT" in flags,
-        limit_s=minutes * 60.0 if minutes else None,
+        limit_s=minutes * 60.0 if minutes and minutes > 0 else None,
     )
 
 

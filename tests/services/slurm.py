@@ -29,7 +29,7 @@ SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/sock,cred_expire=5
 CredType=cred/munge
-StateSaveLocation={folder}/state
+{jwt}StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/run/slurmctld.pid
 SlurmdPidFile={folder}/run/slurmd.%n.pid
@@ -164,6 +164,35 @@ class SlurmCluster:
 
 
 @contextmanager
+def rest(cluster: SlurmCluster, plugins: str = "openapi/v0.0.38") -> Iterator[str]:
+    """slurmrestd of this cluster: its URL. It may be neither root nor SlurmUser, so it runs as nobody."""
+    cluster.programs["slurmrestd"] = need("slurmrestd", "slurmrestd slurm-wlm-jwt-plugin")
+    (port,) = _free_ports(1)
+    for part in (cluster.folder, cluster.conf.parent):
+        part.chmod(0o755)  # it reads slurm.conf
+    as_nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", cluster.programs["slurmrestd"])
+    env = {**cluster.env, "SLURM_JWT": "daemon"}
+    with (cluster.folder / "log" / "slurmrestd.out").open("ab") as out:
+        command = [*as_nobody, "-a", "rest_auth/jwt", "-s", plugins, f"127.0.0.1:{port}"]
+        cluster.running["slurmrestd"] = subprocess.Popen(
+            command, env=env, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        cluster.wait("slurmrestd", lambda: _listens(port))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        _end(cluster.running.pop("slurmrestd"), signal.SIGTERM)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
 def slurm(nodes: int = 4, *, accounting: bool = False, more: str = "", topology: str = "") -> Iterator[SlurmCluster]:
     """A cluster of gpu-0000, gpu-0001 ... with 8 GPUs each, all idle; everything is gone at exit.
 
@@ -219,10 +248,24 @@ def _lay_out(folder: Path, names: tuple[str, ...], more: str) -> Path:
     port, *ports = _free_ports(len(names) + 1)
     lines = [NODE.format(name=n, host=host, port=p, gpus=GPUS) for n, p in zip(names, ports, strict=True)]
     conf = folder / "etc" / "slurm.conf"
-    conf.write_text(CONF.format(host=host, port=port, user=_user(), folder=folder, nodes="\n".join(lines), more=more))
+    conf.write_text(
+        CONF.format(
+            host=host, port=port, user=_user(), folder=folder, nodes="\n".join(lines), more=more, jwt=_jwt(folder)
+        )
+    )
     gres = [f"NodeName={n} Name=gpu Type=h100 File={folder}/dev/nvidia[0-{GPUS - 1}]" for n in names]
     (folder / "etc" / "gres.conf").write_text("\n".join(gres) + "\n")
     return conf
+
+
+def _jwt(folder: Path) -> str:
+    """Lines that let slurmrestd in by token; none where the plugin is not installed."""
+    if not any(Path("/usr/lib").glob("*/slurm*/auth_jwt.so")):
+        return ""
+    key = folder / "etc" / "jwt.key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    return f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={key}\n"
 
 
 def _user() -> str:
