@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backend.clients.kubernetes_conventions import Conventions
 from backend.clients.kubernetes_json import at, dig, flag, objects, quantity, table, text, whole
 from backend.clients.kubernetes_pods import End, Pod
 
@@ -52,6 +53,8 @@ DISRUPTIONS = {
 }
 #: Ends that follow from another's end: SIGTERM and SIGKILL, as sent to the ranks that are left.
 FOLLOWERS = frozenset({9, 15})
+#: Parts of a spec that are looked through for resources.
+MOST_PARTS = 5000
 _DEVICE = re.compile(r"(?:^|[^0-9a-z])(?:gpu|card|accel|device|nvidia)[-_]?([0-9]{1,3})(?![0-9a-z])", re.IGNORECASE)
 
 
@@ -75,11 +78,11 @@ class Owner:
     most_restarts: int | None
     failed: int
     limit_s: float | None
-    version: str
+    gpus: bool
 
 
-def owner_of(found: Any, kind: str) -> Owner | None:
-    """One owner; None where it has no name or uid."""
+def owner_of(found: Any, kind: str, known: Conventions | None = None) -> Owner | None:
+    """One owner; None where it has no name or uid. ``known`` tells which of its resources are GPUs."""
     name, namespace, uid = (text(found, "metadata", key) for key in ("name", "namespace", "uid"))
     if not (name and uid):
         return None
@@ -103,8 +106,22 @@ def owner_of(found: Any, kind: str) -> Owner | None:
         max(0, whole(found, "status", "failed") or 0),
         quantity(dig(found, "spec", "activeDeadlineSeconds"))
         or quantity(dig(found, "spec", "runPolicy", "activeDeadlineSeconds")),
-        text(found, "metadata", "resourceVersion"),
+        known is not None and any(known.is_whole(name) or known.is_shared(name) for name in _asked(found)),
     )
+
+
+def _asked(found: Any) -> Iterator[str]:
+    """Names of the resources that its pod templates ask for, wherever in its spec they stand."""
+    left: list[Any] = [dig(found, "spec")]
+    for _ in range(MOST_PARTS):
+        if not left:
+            return
+        part = left.pop()
+        if isinstance(part, Mapping):
+            yield from table(part, "resources", "limits")
+            left += [inner for inner in part.values() if isinstance(inner, Mapping | list)]
+        elif isinstance(part, list):
+            left += [inner for inner in part if isinstance(inner, Mapping | list)]
 
 
 def _state(found: Any) -> tuple[str, str, float | None]:
