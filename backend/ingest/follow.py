@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from backend.ingest.leftovers import beside, holds, where
-from backend.ingest.track import MAX_LINE_BYTES, TAIL_BYTES, Print, Track, cut
+from backend.ingest.track import ANYONE, MAX_LINE_BYTES, TAIL_BYTES, Print, Track, cut
 
 #: A line that nobody ends is handed on when its file has been left alone for this long, in seconds.
 GRACE_S = 60.0
@@ -80,13 +80,18 @@ class Follower:
     def paths(self) -> tuple[str, ...]:
         return tuple(self._tracks)
 
-    def want(self, path: str, backlog_bytes: int | None = None) -> None:
-        """Follow this file from now on. What it holds when it is first seen is read too, up to ``backlog_bytes`` of its
-        end; None takes the budget's."""
-        if path not in self._tracks:
+    def want(self, path: str, backlog_bytes: int | None = None, *, owner: int = ANYONE, again: bool = False) -> None:
+        """Follow this file from now on; ``again``: also where it had ended. What it holds when it is first seen is read
+        too, up to ``backlog_bytes`` of its end; None takes the budget's. It is read only where it is ``owner``'s."""
+        track = self._tracks.get(path)
+        if track is None:
             backlog = self._budget.backlog_bytes if backlog_bytes is None else backlog_bytes
-            self._tracks[path] = Track(path, backlog=backlog)
+            track = self._tracks[path] = Track(path, backlog=backlog)
             self._turns.append(path)
+        elif track.ends and again:
+            track.ends, track.over, track.due = False, False, 0.0
+            self._keep(track)
+        track.owner = owner
 
     def end(self, path: str, now: float) -> None:
         """Nobody writes it any more: read the rest, hand a last line on after the grace, then let it be."""
@@ -468,5 +473,7 @@ class Follower:
         self.problems[track.leaves or track.path] = error.strerror or str(error)
         if track.leaves:
             self._drop(track)
+        elif track.ends and now - track.changed_at >= self._grace_s:
+            track.over, track.due = True, float("inf")
         elif self._budget.quiet_s:
             track.due = now + self._budget.quiet_s

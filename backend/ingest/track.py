@@ -15,6 +15,9 @@ HEAD_BYTES, TAIL_BYTES = 256, 64
 #: Longest line that is handed on, in bytes; of a longer one the beginning, and the rest is passed over.
 MAX_LINE_BYTES = 65_536
 
+#: Owners: any account; any but root and the one that we run as.
+ANYONE, NOT_OURS = -1, -2
+
 #: (size, mtime in ns, ctime in ns): when none moved, nothing was written.
 Look = tuple[int, int, int]
 
@@ -47,7 +50,8 @@ class Track:
     its end and then forgotten. ``real``: where a symbolic link pointed. ``offset``: the next byte to read, the begin of
     a line unless ``skips``. ``fd``: -1 unless held open. ``look``: the last stat, since ``changed_at``; ``at_end``: all
     that it said is there was read. ``over``: also the last line without an end was handed on. ``ends``: nobody writes
-    it any more, as a copy. ``backlog``: bytes of its end to read when it is first seen. Times in unix s.
+    it any more, as a copy. ``backlog``: bytes of its end to read when it is first seen. ``owner``: whose it must be.
+    Times in unix s.
     """
 
     path: str
@@ -68,6 +72,7 @@ class Track:
     changed_at: float = 0.0
     due: float = 0.0
     backlog: int = 0
+    owner: int = ANYONE
 
     @property
     def known(self) -> bool:
@@ -110,6 +115,13 @@ class Track:
         if not stat.S_ISREG(found.st_mode) or not self.is_at(found):
             self.close()
             raise OSError(116, "another file is there now", self.path)
+        if not self.may_be_read(found.st_uid):
+            self.close()
+            raise PermissionError(1, "belongs to another account", self.path)
+
+    def may_be_read(self, uid: int) -> bool:
+        """Whether a file of this account may be read."""
+        return self.owner in (ANYONE, uid) or self.owner == NOT_OURS and uid not in (0, os.geteuid())
 
     def close(self) -> None:
         if self.fd >= 0:
