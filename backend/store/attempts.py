@@ -15,18 +15,12 @@ from backend.facts import AttemptFacts
 from backend.model.work import Allocation, Attempt
 from backend.store import allocations as spans_of
 from backend.store import cluster as rows
-from backend.store.merging import OVER, WAITING, find, merged, numbered
+from backend.store.merging import OVER, WAITING, Key, fold, key_of
 
 #: An idle node is still held by a job that began this recently: nodes and jobs are two readings.
 SETTLE_S = 60.0
 #: Records that are remembered as told, so that a poll writes only what changed.
 REMEMBERED = 50_000
-
-Key = tuple[str, int, int]
-
-
-def key_of(attempt: AttemptFacts | Attempt | Allocation) -> Key:
-    return (attempt.job, attempt.life, attempt.restart)
 
 
 def holds(attempt: AttemptFacts) -> bool:
@@ -101,68 +95,28 @@ def record_attempts(session: Session, cluster: str, told: Sequence[AttemptFacts]
     """
     if not told:
         return []
-    book = _Book(session, cluster, {attempt.job for attempt in told}, unix(now))
-    for attempt in sorted(told, key=_order):
-        book.take(attempt)
-    written = book.finished()
+    book = _Book(session, cluster, {attempt.job for attempt in told})
+    written = fold(book.before.values(), told, unix(now))
     changed = [one for one in written if one != book.before.get(key_of(one))]
     rows.put_attempts(session, [_row(cluster, a, book.rows.get(key_of(a))) for a in changed])
     _move_spans(session, cluster, changed, book, now)
     return written
 
 
-def _order(attempt: AttemptFacts) -> tuple[str, float, int]:
-    at = next((at for at in (attempt.start, attempt.submit, attempt.end) if at is not None), 0.0)
-    return (attempt.job, at, attempt.restart)
-
-
 class _Book:
-    """All attempts of some jobs: as they were, and as they are after what was told."""
+    """All attempts of some jobs as they were: rows, facts and spans."""
 
-    def __init__(self, session: Session, cluster: str, jobs: Collection[str], now: float) -> None:
-        self.now = now
+    def __init__(self, session: Session, cluster: str, jobs: Collection[str]) -> None:
         self.spans: defaultdict[Key, list[Allocation]] = defaultdict(list)
         for span in rows.allocations(session, cluster, jobs):
             self.spans[key_of(span)].append(span)
         self.rows = {key_of(row): row for row in rows.attempts(session, cluster, jobs)}
         self.before = {key: rows.attempt_facts(row, _latest(self.spans[key])) for key, row in self.rows.items()}
-        self.now_known = dict(self.before)
-        self._of_job: defaultdict[str, dict[Key, AttemptFacts]] = defaultdict(dict)
-        for key, one in self.before.items():
-            self._of_job[one.job][key] = one
-        self._touched: set[Key] = set()
-
-    def take(self, told: AttemptFacts) -> None:
-        mine = list(self._of_job[told.job].values())
-        known = find(mine, told)
-        fresh = merged(known, told, self.now) if known else numbered(mine, merged(None, told, self.now))
-        self._set(fresh)
-
-    def finished(self) -> list[AttemptFacts]:
-        """What was touched, after earlier attempts gave way to later ones of their job."""
-        for job in sorted({key[0] for key in self._touched}):
-            mine = sorted(self._of_job[job].values(), key=lambda a: (a.life, a.restart))
-            for earlier, later in zip(mine, mine[1:], strict=False):
-                if earlier.state not in OVER and earlier.end is None:
-                    self._set(_requeued(earlier, later, self.now))
-        return [self.now_known[key] for key in sorted(self._touched)]
-
-    def _set(self, fresh: AttemptFacts) -> None:
-        key = key_of(fresh)
-        self.now_known[key] = self._of_job[fresh.job][key] = fresh
-        self._touched.add(key)
 
 
 def _latest(spans: Sequence[Allocation]) -> list[Allocation]:
     """The open spans; where none is, all."""
     return [span for span in spans if span.end is None] or list(spans)
-
-
-def _requeued(earlier: AttemptFacts, later: AttemptFacts, now: float) -> AttemptFacts:
-    """An attempt that gave way to ``later``; it ended when that was submitted, began, or at the latest now."""
-    after = earlier.start or earlier.submit or 0.0
-    marks = [at for at in (later.submit, later.start) if at is not None and at >= after]
-    return replace(earlier, state="REQUEUED", end=min([now, *marks]))
 
 
 def _row(cluster: str, attempt: AttemptFacts, known: Attempt | None) -> dict[str, Any]:

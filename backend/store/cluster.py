@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 
 from sqlalchemy import delete, or_
 from sqlalchemy.orm.attributes import set_committed_value
@@ -16,6 +17,7 @@ from backend.model.cluster import Cluster, Device, Node
 from backend.model.events import Cursor
 from backend.model.work import Allocation, Attempt
 from backend.store.allocations import allocations, open_allocations
+from backend.store.merging import in_line
 from backend.store.upsert import Row, portions, put, table_of
 
 __all__ = ["allocations", "open_allocations"]  # asked for beside nodes and attempts by most readers
@@ -174,12 +176,14 @@ def attempt_facts(row: Attempt, spans: Iterable[Allocation] = ()) -> AttemptFact
 
 
 def attempts(session: Session, cluster: str, jobs: Collection[str]) -> list[Attempt]:
-    """All attempts of these jobs: lives, and restarts in them, oldest first."""
+    """All attempts of these jobs, in line: lives, in each the oldest first."""
     found: list[Attempt] = []
     for some in portions(sorted(jobs)):
         query = select(Attempt).where(col(Attempt.cluster) == cluster, col(Attempt.job).in_(some))
-        found += session.exec(query.order_by(col(Attempt.job), col(Attempt.life), col(Attempt.restart)))
-    return found
+        found += session.exec(query.order_by(col(Attempt.job)))
+    facts = {(row.job, row.life, row.restart): row for row in found}
+    of_job = (in_line(attempt_facts(row) for row in mine) for _, mine in groupby(found, lambda row: row.job))
+    return [facts[(one.job, one.life, one.restart)] for line in of_job for one in line]
 
 
 def attempts_between(session: Session, cluster: str, start: datetime, end: datetime) -> list[Attempt]:

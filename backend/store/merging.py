@@ -7,8 +7,10 @@ An id that its scheduler gives anew begins a new life, whose restarts count from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from typing import Protocol
 
 from backend.facts import AttemptFacts
 
@@ -33,6 +35,76 @@ _FILLED = tuple(
 )
 
 
+Key = tuple[str, int, int]
+
+
+class Keyed(Protocol):
+    """Whatever belongs to an attempt."""
+
+    @property
+    def job(self) -> str: ...
+    @property
+    def life(self) -> int: ...
+    @property
+    def restart(self) -> int: ...
+
+
+def key_of(one: Keyed) -> Key:
+    return (one.job, one.life, one.restart)
+
+
+def fold(known: Iterable[AttemptFacts], told: Iterable[AttemptFacts], now: float) -> list[AttemptFacts]:
+    """What is known of each attempt that was told, or ended by it, in order of job, life and restart. ``known`` holds
+    all attempts of these jobs; a later one of a life ends the earlier ones."""
+    of_job: defaultdict[str, dict[Key, AttemptFacts]] = defaultdict(dict)
+    for one in known:
+        of_job[one.job][key_of(one)] = one
+    touched: dict[Key, AttemptFacts] = {}
+    for attempt in sorted(told, key=_order):
+        mine = of_job[attempt.job]
+        before = find(list(mine.values()), attempt)
+        fresh = merged(before, attempt, now)
+        fresh = fresh if before is not None else numbered(list(mine.values()), fresh)
+        mine[key_of(fresh)] = touched[key_of(fresh)] = fresh
+    for job in sorted({key[0] for key in touched}):
+        line = in_line(of_job[job].values())
+        for earlier, later in zip(line, line[1:], strict=False):
+            if earlier.state not in OVER and earlier.end is None:
+                touched[key_of(earlier)] = _requeued(earlier, later, now)
+    return [touched[key] for key in sorted(touched)]
+
+
+def in_line(attempts: Iterable[AttemptFacts]) -> list[AttemptFacts]:
+    """The attempts of one job as they began, oldest first; what waits stands behind the others of its life. Numbers do
+    not tell: one that nobody told was given as the attempts were met."""
+    known = list(attempts)
+    last: dict[int, float] = {}
+    newest: dict[int, int] = {}
+    for one in known:
+        newest[one.life] = max(newest.get(one.life, 0), one.restart)
+        last[one.life] = max(last.get(one.life, 0.0), one.start or 0.0)
+
+    def place(one: AttemptFacts) -> tuple[float, bool, int, int]:
+        waits = one.start is None and one.restart == newest[one.life]  # a lower number waits no more
+        at = one.start if one.start is not None else (waits and last[one.life]) or _time(one) or 0.0
+        return (at, waits, one.life, one.restart)
+
+    return sorted(known, key=place)
+
+
+def _order(attempt: AttemptFacts) -> tuple[str, float, int]:
+    at = next((at for at in (attempt.start, attempt.submit, attempt.end) if at is not None), 0.0)
+    return (attempt.job, at, attempt.restart)
+
+
+def _requeued(earlier: AttemptFacts, later: AttemptFacts, now: float) -> AttemptFacts:
+    """An attempt that gave way to ``later``; it ended when that was submitted, began, or at the latest now. How one
+    ended whose id was given to another job nobody knows."""
+    after = earlier.start or earlier.submit or 0.0
+    marks = [at for at in (later.submit, later.start) if at is not None and at >= after]
+    return replace(earlier, state="REQUEUED" if earlier.life == later.life else "UNKNOWN", end=min([now, *marks]))
+
+
 def close(one: float | None, other: float | None) -> bool:
     """Both are told, and the same but for rounding."""
     return one is not None and other is not None and abs(one - other) <= SAME_S
@@ -51,7 +123,7 @@ def over(attempt: AttemptFacts) -> bool:
 def find(known: Sequence[AttemptFacts], told: AttemptFacts) -> AttemptFacts | None:
     """The attempt among those of its job that ``told`` speaks of; None where it is a new one."""
     tests = (_same_unit, _same_start, _same_submit, _same_number, _not_numbered_yet)
-    newest_first = sorted(known, key=lambda a: (a.life, a.restart), reverse=True)
+    newest_first = list(reversed(in_line(known)))
     return next((one for same in tests for one in newest_first if same(one, told)), None)
 
 
@@ -137,28 +209,38 @@ def _free(mine: Sequence[AttemptFacts], told: AttemptFacts) -> int:
 
 
 def _life(known: Sequence[AttemptFacts], told: AttemptFacts) -> int:
-    """The life that a new attempt belongs to: the one of its time, a later one, or one before all that is known."""
+    """The life that a new attempt belongs to: the one of its time, the one after it, or one of its own."""
     at = _time(told)
-    begun = [one for one in known if at is None or (when := _time(one)) is None or when <= at + SAME_S]
-    mine = [one for one in known if one.life == max(begun or known, key=lambda one: one.life).life]
-    if not begun:
-        first = min(one.life for one in known)
-        mine = [one for one in known if one.life == first]
-        fits = 0 <= told.restart < min(one.restart for one in mine) and not any(_strangers(one, told) for one in mine)
-        return first if fits else first - 1
-    if _anew(mine, told):
-        return max(one.life for one in known) + 1
-    return mine[0].life
+    line = in_line(known)
+    earlier = [one for one in line if at is None or (when := _time(one)) is None or when <= at + SAME_S]
+    later = [one for one in line if one not in earlier]
+    if earlier and not _anew([one for one in earlier if one.life == earlier[-1].life], told):
+        return earlier[-1].life
+    if later and _leads(told, [one for one in line if one.life == later[0].life]):
+        return later[0].life
+    lives = [one.life for one in line]
+    return max(lives) + 1 if earlier else min(lives) - 1
+
+
+def _leads(told: AttemptFacts, mine: Sequence[AttemptFacts]) -> bool:
+    """``told`` is an attempt before those of a life that are known: soon before, and with a lower number."""
+    if any(_strangers(one, told) for one in mine) or told.restart >= min(one.restart for one in mine):
+        return False
+    first = min((one.submit or one.start or 0.0 for one in mine), default=0.0)
+    return told.restart >= 0 or (told.end is not None and first - told.end <= REUSE_S)
 
 
 def _anew(mine: Sequence[AttemptFacts], told: AttemptFacts) -> bool:
-    """Whether the id was given to somebody else since."""
+    """Whether the id was given to somebody else since ``mine``, the attempts of a life before ``told``. Attempts that
+    nobody told may lie between where its number leaves room for them."""
     if any(one.user and told.user and one.user != told.user for one in mine):
         return True
-    if told.restart > max(one.restart for one in mine):
+    highest = max(one.restart for one in mine)
+    if told.restart > highest + 1:
         return False
-    if any(one.unit and told.unit and one.unit != told.unit and one.source == told.source for one in mine):
-        return told.restart >= 0
+    units = any(one.unit and told.unit and one.unit != told.unit and one.source == told.source for one in mine)
+    if units and 0 <= told.restart <= highest:
+        return True
     if not all(over(one) for one in mine) or told.submit is None:
         return False
     return told.submit > max(one.end or one.start or one.submit or 0.0 for one in mine) + REUSE_S
@@ -194,7 +276,7 @@ def merged(known: AttemptFacts | None, told: AttemptFacts, now: float) -> Attemp
 def _end(told: AttemptFacts, known: AttemptFacts | None, now: float) -> float | None:
     if told.state not in OVER:
         return told.end if told.state in WAITING | {"UNKNOWN"} else None
-    if known is not None and close(known.end, told.end):
+    if known is not None and known.state in OVER and close(known.end, told.end):
         return known.end
     before = known.end if known is not None and known.state in OVER | {"UNKNOWN"} else None
     end = told.end if told.end is not None else before
