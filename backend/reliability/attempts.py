@@ -157,7 +157,7 @@ def _tell_piece(
     last = max(float(min(rows.at[piece.high - 1], piece.end)), float(held[-1, 1]) if len(held) else first)
     stepping_end, after = _tail(piece, last, rows, stalls)
     if after is not None:
-        found[after].append(without(last, piece.end, NONE))
+        found[after].append(without(last, piece.end, taken))
     kept_until = _kept(piece, rows, saves, stepping_end)
     found["productive"].append(without(first, min(kept_until, stepping_end), taken))
     found["lost_since_checkpoint"].append(without(max(first, kept_until), stepping_end, taken))

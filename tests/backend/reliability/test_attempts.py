@@ -206,7 +206,7 @@ def lives(draw: st.DrawFn) -> tuple[list[StepFacts], list[CheckpointFacts], str,
     return rows, saves, state, draw(st.sampled_from([0.0, 500.0]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(lives(), st.randoms(use_true_random=False), st.booleans())
 def test_parts_are_non_negative_and_sum_to_the_attempt(
     life: tuple[list[StepFacts], list[CheckpointFacts], str, float], random: Any, whole: bool
