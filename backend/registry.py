@@ -11,16 +11,20 @@ from typing import Literal
 
 from backend.act.base import ClusterBackend
 from backend.act.dry_run import DryRunBackend
+from backend.act.kubernetes import KubernetesBackend
 from backend.act.slurm import SlurmBackend
 from backend.answers.past import past_of
 from backend.answers.telemetry import Past
 from backend.changes import Changes
+from backend.clients import kubernetes_access
+from backend.clients.kubernetes import KubeClient
 from backend.clients.promql import PrometheusReader
 from backend.clients.slurm import SlurmCli
 from backend.clock import Clock
 from backend.decide.guards import Limits
 from backend.history import History
 from backend.ingest.base import Source
+from backend.ingest.kubernetes import KubernetesSource
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.slurm import SlurmSource
 from backend.inventory.inventory import Inventory
@@ -169,12 +173,25 @@ def slurm_of(cluster: Cluster) -> SlurmCli | None:
     return SlurmCli(cluster.slurm.conf, cluster.slurm.timeout_s)
 
 
+def kubernetes_of(cluster: Cluster) -> KubeClient | None:
+    """The access is looked up at the first use: a kubeconfig that is not there yet is an error of the read."""
+    kube = cluster.kubernetes
+    if kube is None:
+        return None
+    access = partial(kubernetes_access.find, kube.kubeconfig, kube.in_cluster, kube.context, dict(os.environ))
+    return KubeClient(access, kube.timeout_s)
+
+
 def backend_of(cluster: Cluster, cli: SlurmCli | None, clock: Clock) -> ClusterBackend | None:
     """What carries orders out; a cluster with no scheduler configured has none, and guards say so."""
-    if cli is None or cluster.backend == "simulated":
+    if cluster.backend == "simulated":
         return None
-    backend = SlurmBackend(cli, clock)
-    return DryRunBackend(backend.inventory) if cluster.backend == "dry_run" else backend
+    backend: ClusterBackend | None = None
+    if cli is not None and cluster.backend != "kubernetes":
+        backend = SlurmBackend(cli, clock)
+    elif cluster.kubernetes is not None and cluster.backend != "slurm" and (client := kubernetes_of(cluster)):
+        backend = KubernetesBackend(client, clock, cluster.kubernetes.namespaces, cluster.kubernetes.cordon)
+    return DryRunBackend(backend.inventory) if backend and cluster.backend == "dry_run" else backend
 
 
 def sources_of(
@@ -188,6 +205,8 @@ def sources_of(
         found.append((PrometheusSource(name, reader, catalogue, server.matchers), server.interval_s))
     if cli is not None and cluster.slurm is not None:
         found.append((SlurmSource(cli, clock), cluster.slurm.interval_s))
+    if cluster.kubernetes is not None and (client := kubernetes_of(cluster)):
+        found.append((KubernetesSource(client, clock, cluster.kubernetes.namespaces), cluster.kubernetes.interval_s))
     return tuple(found)
 
 

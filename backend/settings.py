@@ -73,10 +73,25 @@ class Slurm(Section):
     timeout_s: float = Field(10.0, gt=0, description="Longest wait for one command, in seconds.")
 
 
+class Kubernetes(Section):
+    kubeconfig: Path | None = Field(
+        None, description="Kubeconfig file; empty: our pod's account inside a cluster, else what kubectl would take."
+    )
+    in_cluster: bool = Field(False, description="Use the account of the pod that Watchkeeper runs in.")
+    context: str = Field("", description="Context of the kubeconfig; empty takes its current one.")
+    namespaces: tuple[str, ...] = Field((), description="Where jobs are looked for; empty: everywhere.")
+    cordon: bool = Field(
+        True, description="Cordon beside our taint. Without, a kubectl cordon of a node that we took out is never lost."
+    )
+    interval_s: float = Field(15.0, ge=2, description="How often to read nodes, pods, jobs and events, in seconds.")
+    timeout_s: float = Field(10.0, gt=0, description="Longest wait for one answer, in seconds.")
+
+
 class Cluster(Section):
     name: str = Field("main", min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the cluster.")
     prometheus: tuple[Prometheus, ...] = Field((), description="Prometheus servers to pull from.")
     slurm: Slurm | None = Field(None, description="Slurm as a source and as the hand that acts.")
+    kubernetes: Kubernetes | None = Field(None, description="Kubernetes as a source and as the hand that acts.")
     interval_s: float = Field(15.0, ge=1, description="Distance of telemetry ticks, in seconds.")
     lateness_s: float | None = Field(
         None, ge=0, description="How long a tick waits for late samples; empty: one interval."
@@ -85,8 +100,8 @@ class Cluster(Section):
         default_factory=dict,
         description="Detector thresholds of this fleet by name; names, units and defaults stand in thresholds.toml.",
     )
-    backend: Literal["", "slurm", "dry_run", "simulated"] = Field(
-        "", description="What carries orders out. Empty: slurm where it is configured, else nothing does."
+    backend: Literal["", "slurm", "kubernetes", "dry_run", "simulated"] = Field(
+        "", description="What carries orders out. Empty: slurm where it is configured, else kubernetes, else nothing."
     )
 
 

@@ -6,6 +6,7 @@ more packages on a machine without internet, and whose time-outs let a server th
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,20 +55,37 @@ class Watched:
 
 
 class KubeClient:
-    """One API server. Every call ends after ``timeout_s`` and a little; safe to use from several threads."""
+    """One API server. Every call ends after ``timeout_s`` and a little; safe to use from several threads.
+
+    ``access``: where it is, or what finds that at the first use.
+    """
 
     def __init__(
         self,
-        access: Access,
+        access: Access | Callable[[], Access],
         timeout_s: float = 10.0,
         http: urllib3.PoolManager | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.where = urlsplit(access.server).netloc.rpartition("@")[2]
-        self._access = access
+        self._find: Callable[[], Access] = (lambda: access) if isinstance(access, Access) else access
         self._timeout_s = timeout_s
-        self._http = http or pool_of(access)
+        self._given = http
         self._sleep = sleep
+        self._lock = threading.Lock()
+        self._found: tuple[Access, urllib3.PoolManager] | None = None
+
+    @property
+    def where(self) -> str:
+        """The server's host and port, once its configuration was read."""
+        return urlsplit(self._found[0].server).netloc.rpartition("@")[2] if self._found else "kubernetes"
+
+    def _reach(self) -> tuple[Access, urllib3.PoolManager]:
+        """Raises AccessError."""
+        with self._lock:
+            if self._found is None:
+                access = self._find()
+                self._found = (access, self._given or pool_of(access))
+            return self._found
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """One object. Raises KubeError."""
@@ -150,16 +168,17 @@ class KubeClient:
         timeout_s: float,
     ) -> urllib3.BaseHTTPResponse:
         """Sends a request; the answer's head is read, its body not. Closing it gives the connection back or ends it."""
-        url = f"{self._access.server}{quote(path, safe='/:')}" + (f"?{urlencode(params)}" if params else "")
         try:
+            access, http = self._reach()
+            url = f"{access.server}{quote(path, safe='/:')}" + (f"?{urlencode(params)}" if params else "")
             headers = {"Accept": "application/json", "User-Agent": MANAGER}
-            if token := self._access.token():
+            if token := access.token():
                 headers["Authorization"] = f"Bearer {token}"
             if body is not None:
                 headers["Content-Type"] = kind or "application/json"
             limits = Timeout(connect=min(timeout_s, self._timeout_s), read=timeout_s)
             sent = None if body is None else orjson.dumps(body)
-            return self._http.request(
+            return http.request(
                 method,
                 url,
                 body=sent,

@@ -84,10 +84,10 @@ def foreign_owner(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> Gu
 
 
 def _foreign(node: NodeFacts) -> bool:
-    """Slurm's own word on a dead node ("Not responding") is a state and not a decision, so a drain of ours may join."""
+    """A scheduler's own word on a dead node ("Not responding") is a state, nobody's decision: a drain of ours may join."""
     if node.reason_owner == "watchkeeper":
         return False
-    automatic = node.reason.lower().startswith(("not responding", "node unexpectedly rebooted"))
+    automatic = node.reason.lower().startswith(("not responding", "not ready", "node unexpectedly rebooted"))
     decided = node.state in ("down", "error") and bool(node.reason) and not automatic
     return bool(node.flags & {"DRAIN", "FAIL"}) or decided
 
