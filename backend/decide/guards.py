@@ -84,7 +84,7 @@ def foreign_owner(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> Gu
 
 
 def _foreign(node: NodeFacts) -> bool:
-    """A scheduler's own word on a dead node ("Not responding") is a state, nobody's decision: a drain of ours may join."""
+    """A scheduler's own word on a dead node ("Not responding") is a state, no decision: a drain of ours may join."""
     if node.reason_owner == "watchkeeper":
         return False
     automatic = node.reason.lower().startswith(("not responding", "not ready", "node unexpectedly rebooted"))
