@@ -223,7 +223,7 @@ class KernelLevels:
         if row.kind == BOOT or row.ended:
             return False
         code = self._code(row)
-        if patient and at - row.since < code.delay_s:
+        if patient and 0.0 < code.delay_s and at - row.since < code.delay_s:
             return False
         return row.hard or at - row.last <= code.hold_s
 
