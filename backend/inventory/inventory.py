@@ -28,6 +28,8 @@ from detectors.model import Entity, Fleet
 
 #: The metric that says whether an exporter answers; it speaks of nodes, and makes none.
 UP = "node_up"
+#: The item of the ledger that is no version: when a node booted.
+BOOT = "boot"
 #: A node of an attempt that ended this long ago may have left the fleet since, in s.
 PAST_S = 86_400.0
 
@@ -221,9 +223,8 @@ class Inventory:
     def _learn_past(self, session: Session, batch: Batch, now: datetime) -> None:
         """Versions, outages, maintenance and cables; none of them makes a node."""
         told = [replace(one, node=self._name(one.node, now, make=False)) for one in batch.versions]
-        for place, before, at in self._places.take_boots():
-            boot = VersionFacts(place.name, "boot", at.isoformat(timespec="seconds"), unix(at), source=OBSERVED)
-            told += [boot] if before is not None else []
+        for place, at in self._places.take_boots():
+            told.append(VersionFacts(place.name, BOOT, at.isoformat(timespec="seconds"), unix(at), source=OBSERVED))
         self._ledger.hear(told, batch.source)
         named = ((self._name(one.node, now, make=False), one) for one in batch.outages)
         out = [replace(one, node=name, source=one.source or batch.source) for name, one in named if name]

@@ -29,7 +29,7 @@ class Places:
         self._journal = journal
         self._places: dict[str, Place] = {}
         self._short: dict[str, str] = {}
-        self._boots: list[tuple[Place, datetime | None, datetime]] = []
+        self._boots: list[tuple[Place, datetime]] = []
 
     def __iter__(self) -> Iterator[Place]:
         return iter(self._places.values())
@@ -102,11 +102,11 @@ class Places:
         boot_at = utc(facts.boot_at) if facts.boot_at else None
         known = place.boot_at
         if boot_at is not None and (known is None or abs((boot_at - known).total_seconds()) > BOOT_JITTER_S):
-            self._boots.append((place, known, boot_at))
+            self._boots.append((place, boot_at))
             place.boot_at = boot_at
 
-    def take_boots(self) -> list[tuple[Place, datetime | None, datetime]]:
-        """Boots that were seen since the last call: node, the boot before (None = not known), the boot."""
+    def take_boots(self) -> list[tuple[Place, datetime]]:
+        """Boots that were seen since the last call."""
         boots, self._boots = self._boots, []
         return boots
 
