@@ -1,9 +1,9 @@
-"""What a replay leaves in its folder: findings.jsonl as they happen, incidents.jsonl and summary.json at the end."""
+"""What a replay leaves in its folder: findings.jsonl as they happen, the other files at the end."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -20,9 +20,12 @@ from backend.store import actions, findings, incidents
 from backend.store.engine import Store
 from detectors.model import Finding, Tick
 
-FILES = ("findings.jsonl", "incidents.jsonl", "summary.json")
+FILES = ("findings.jsonl", "incidents.jsonl", "runs.json", "reliability.json", "summary.json")
 #: Incidents read from the store at a time.
 PAGE = 500
+INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+#: Makes documents of what the store holds and of the incidents, by file name.
+Accountant = Callable[[Session, Sequence[Incident]], Mapping[str, Any]]
 
 
 def line(row: Mapping[str, Any]) -> bytes:
@@ -45,14 +48,17 @@ class Output:
         for state, finding in rows:
             self._findings.write(line(finding_row(finding, state, at, emitted)))
 
-    def finish(self, store: Store, cluster: str, summary: dict[str, Any]) -> None:
+    def finish(self, store: Store, cluster: str, account: Accountant, summary: dict[str, Any]) -> None:
+        """``account`` makes the documents of the accounting, by file name."""
         self._findings.close()
         with store.read() as session, (self._folder / "incidents.jsonl").open("wb") as out:
-            for incident in every_incident(session, cluster):
+            incidents_ = every_incident(session, cluster)
+            for incident in incidents_:
                 out.write(line(incident_row(session, incident)))
-                summary["incidents"] += 1
-        written = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        (self._folder / "summary.json").write_bytes(written)
+            summary["incidents"] = len(incidents_)
+            documents = account(session, incidents_)
+        for name, document in {**documents, "summary.json": summary}.items():
+            (self._folder / name).write_bytes(orjson.dumps(document, option=INDENTED))
 
     def move_to(self, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ from backend.ingest.topology import topology_batch
 from backend.replay.past_lines import Place, row_of
 from backend.store import cluster as cluster_rows
 from backend.store import events, system
-from backend.store.attempts import OVER
+from backend.store.merging import OVER
 from backend.watch import Watch
 from detectors.kernel.lines import parse
 

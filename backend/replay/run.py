@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from backend.ingest.bundle.bundle import Bundle, Prepared
 from backend.ingest.bundle.reading import Progress
 from backend.ingest.bundle.recorded import TURN
 from backend.registry import rules_of, watch_of
+from backend.replay.accounting import Gathered, documents
 from backend.replay.files import Output
 from backend.settings import Cluster, Settings
 from backend.store import cluster as cluster_rows
@@ -55,6 +57,7 @@ class Replay:
         self._at = prepared.begin
         self._told = prepared.recorded is not None and prepared.recorded.turns
         self.counts = Counts()
+        self.gathered = Gathered()
         watch.stepped = self._stepped
 
     def run(self, progress: Progress | None = None) -> None:
@@ -76,6 +79,8 @@ class Replay:
             self._at = max(batch.end, self._at)
             self._turn()
             return
+        if self._prepared.recorded is not None:
+            self.gathered.batch(batch)
         accepted = pipeline.accept(self._watch, batch, pushed=False)
         self.counts.samples += accepted.samples
         self.counts.dropped.update(accepted.dropped)
@@ -104,6 +109,7 @@ class Replay:
         self.counts.ticks += bool(tick.values)
         self.counts.events += len(tick.events)
         self.counts.findings += len(delta.raised)
+        self.gathered.tick(tick)
         self._output.step(tick, delta, self._watch.ledger, self._watch.clock.now())
 
 
@@ -124,7 +130,8 @@ def replay(
             run = Replay(prepared, watch, clock, output)
             run.run(progress)
             summary = summary_of(prepared, watch, run.counts, time.monotonic() - began, time.process_time() - cpu)
-            output.finish(store, watch.cluster, summary)
+            account = partial(documents, watch, prepared, run.gathered)
+            output.finish(store, watch.cluster, account, summary)
         output.move_to(out)
     return summary
 

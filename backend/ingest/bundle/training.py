@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.facts import Batch, CheckpointFacts, StepFacts
 from backend.ingest.bundle.folder import PartFile
@@ -115,10 +116,35 @@ class SortedSteps:
                     _member(rank), _member(live), _member(total), attrs,
                 )  # fmt: skip
 
+    def blocks(self) -> Iterator[StepBlock]:
+        """The rows as columns, piece by piece in the order of arrival."""
+        for _, ts, run, job, step, _, _, step_s, _, said, rank, live, total, *_ in self.rows.blocks():
+            timed = said >> _NUMBERS.index("step_time_s") & 1 > 0
+            yield StepBlock(
+                ts, run, job, step, np.where(timed, step_s, np.nan), rank, _members(live), _members(total)
+            )  # fmt: skip
+
     def batches(self, round_s: float) -> Iterator[tuple[float, Batch]]:
         """(arrival, Batch): rows of one round together, when the last of them came; 0 = of the same instant."""
         for arrival, rows in _rounds(self.each(), round_s):
             yield arrival, Batch("steps", arrival, arrival, steps=tuple(rows))
+
+
+class StepBlock(NamedTuple):
+    """Columns of n step rows. run, job: places in ``names``. Not said: NaN, and -1 for a rank."""
+
+    at: NDArray[np.float64]
+    run: NDArray[np.int32]
+    job: NDArray[np.int32]
+    step: NDArray[np.int64]
+    step_s: NDArray[np.float64]
+    rank: NDArray[np.int32]
+    live: NDArray[np.float64]
+    total: NDArray[np.float64]
+
+
+def _members(column: NDArray[np.int32]) -> NDArray[np.float64]:
+    return np.where(column == _NOBODY, np.nan, column)
 
 
 def _member(value: int) -> int | None:

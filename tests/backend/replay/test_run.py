@@ -66,7 +66,7 @@ def test_two_replays_are_the_same_byte_for_byte(tmp_path: Path) -> None:
     folder = a_lost_gpu(tmp_path / "b")
     for out in ("one", "two"):
         replay(open_bundle(folder), tmp_path / out, load())
-    for name in ("findings.jsonl", "incidents.jsonl"):
+    for name in ("findings.jsonl", "incidents.jsonl", "runs.json", "reliability.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 

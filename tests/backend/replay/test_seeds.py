@@ -15,7 +15,7 @@ from backend.simulate.recording.record import Wish, record
 from detectors.catalogue import load
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = ("findings.jsonl", "incidents.jsonl")
+FILES = ("findings.jsonl", "incidents.jsonl", "runs.json", "reliability.json")
 #: Nodes, GPUs of each, hours, seconds between scrapes.
 SMALL, LARGER = (4, 4, 1.0, 30.0), (8, 4, 2.0, 30.0)
 
