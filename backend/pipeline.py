@@ -60,6 +60,7 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
         with watch.store.write() as session:
             watch.inventory.absorb(session, batch, now)
             rows = [event_row(watch, raw, batch.source) for raw in batch.events]
+            rows += [left_row(session, watch, node, batch.source) for node in watch.inventory.take_left()]
             taken, duplicates = events.append_events(session, watch.cluster, rows)
             marks.keep_marks(session, watch.cluster, batch.source, batch.marks, now)
             if pushed:
@@ -72,7 +73,13 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
         watch.reached("line committed")
         watch.wake.set()
     samples = sum(len(series.times) for series in batch.series) - lost.total()
-    return Accepted(taken, duplicates, len(batch.nodes) + len(batch.attempts), samples, Counter(batch.dropped) + lost)
+    return Accepted(taken, duplicates, records_of(batch), samples, Counter(batch.dropped) + lost)
+
+
+def records_of(batch: Batch) -> int:
+    """How much a batch tells of the cluster that is no event and no sample."""
+    told = (batch.nodes, batch.attempts, batch.versions, batch.outages, batch.maintenances, batch.cables)
+    return sum(len(rows) for rows in told)
 
 
 def hear(session: Session, watch: Watch, batch: Batch) -> None:
@@ -83,7 +90,7 @@ def hear(session: Session, watch: Watch, batch: Batch) -> None:
     now = watch.clock.now()
     counts = watch.brought.setdefault(batch.source, Counter())
     counts["events"] += len(batch.events)
-    counts["records"] += len(batch.nodes) + len(batch.attempts)
+    counts["records"] += records_of(batch)
     counts["samples"] += sum(len(series.times) for series in batch.series)
     counts["dropped"] += sum(batch.dropped.values())
     last = watch.heard.get(batch.source)
@@ -124,6 +131,16 @@ def event_row(watch: Watch, raw: RawEvent, source: str) -> EventRow:
         dedupe=raw.dedupe,
         attrs=attrs,
     )
+
+
+def left_row(session: Session, watch: Watch, node: str, source: str) -> EventRow:
+    """A node left the fleet: its incidents say so, and codes that would hold until a boot let go of it."""
+    now, text = watch.clock.now(), f"{node} left the fleet: {source} names it no more, and nothing was heard of it."
+    for incident in incidents.live_on(session, watch.cluster, node):
+        incidents.tell(session, incident, now, "left", text)
+    dedupe = f"left {node} {unix(now):.0f}"
+    raw = RawEvent(unix(now), node, "mended", "left", text, dedupe, attrs={"source": source})
+    return event_row(watch, raw, source)
 
 
 def observe(watch: Watch) -> bool:

@@ -9,6 +9,7 @@ from sqlmodel import Session
 from backend.facts import Verb
 from backend.incidents import lifecycle
 from backend.model.actions import Order
+from backend.model.cluster import Node
 from backend.model.incidents import Incident
 from backend.store import actions, incidents, system
 from backend.telling import announce
@@ -49,7 +50,7 @@ def give_back(session: Session, watch: Watch, incident: Incident, actor: str = "
         return True
     nodes = {incident.node, *(o.node for o in orders)} - {""}
     standing = [d for node in sorted(nodes) for d in actions.standing_drains(session, watch.cluster, node)[-1:]]
-    missing = [drain for drain in standing if not kept_by_cluster(session, drain)]
+    missing = [d for d in standing if not kept_by_cluster(session, d) and not has_left(session, d)]
     if missing:
         return any([resume(session, watch, incident, drain) for drain in missing])
     if any(o.undoes_id is None and o.state == "uncertain" for o in orders) and not actor:
@@ -71,6 +72,12 @@ def kept_by_cluster(session: Session, drain: Order) -> bool:
     """The cluster said for good that the node is not ours to give back: somebody else holds it now."""
     undos = actions.undos_of(session, drain)
     return any(o.state == "failed" and o.attempts < actions.MOST_ATTEMPTS for o in undos)
+
+
+def has_left(session: Session, drain: Order) -> bool:
+    """The node is not in the fleet any more: there is nothing to give back."""
+    node = session.get(Node, (drain.cluster, drain.node))
+    return node is not None and node.retired_at is not None
 
 
 def resume(session: Session, watch: Watch, incident: Incident, drain: Order) -> bool:
@@ -110,6 +117,9 @@ def close(session: Session, watch: Watch, incident: Incident, actor: str = "") -
         decision.state = "superseded"
         session.add(decision)
     back = " What was taken out is back." if actions.orders_of(session, incident.id or 0) else ""
+    left = session.get(Node, (incident.cluster, incident.node)) if incident.node else None
+    if left is not None and left.retired_at is not None:
+        back = f" {incident.node} left the fleet."
     text = f"{actor} resolved it." if actor else f"Seen and clear long enough.{back}"
     lifecycle.close(session, incident, now, text, actor)
     announce(session, watch, incident, decision, "closed")

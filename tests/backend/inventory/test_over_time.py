@@ -302,7 +302,8 @@ def test_what_we_saw_out_is_a_span_until_it_is_back(store: Store) -> None:
     inventory = Inventory("main")
 
     def see(at: float, **more: object) -> None:
-        absorb(store, inventory, batch(state(at=T + at, **more)), now=later(at))
+        read = replace(state(at=T + at), **more)  # type: ignore[arg-type]
+        absorb(store, inventory, batch(read), now=later(at))
 
     drained: dict[str, object] = {"flags": frozenset({"DRAIN"}), "reason": "bad DIMM", "reason_owner": "ada"}
     see(0)
