@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,10 @@ from backend.clients import kubernetes_access
 from backend.clients.kubernetes import KubeClient
 from backend.clients.promql import PrometheusReader
 from backend.clients.slurm import SlurmCli
+from backend.clients.slurm_accounting import Accounting
+from backend.clients.slurm_http import Tokens
+from backend.clients.slurm_rest import SlurmRest
+from backend.clients.slurm_surface import Slurm
 from backend.clock import Clock
 from backend.decide.guards import Limits
 from backend.history import History
@@ -27,6 +32,7 @@ from backend.ingest.base import Source
 from backend.ingest.kubernetes import KubernetesSource
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.slurm import SlurmSource
+from backend.ingest.slurm_accounting import SlurmAccountingSource
 from backend.inventory.inventory import Inventory
 from backend.notify.base import Notifier
 from backend.notify.email import EmailNotifier
@@ -91,8 +97,8 @@ def build(
     watches: dict[str, Watch] = {}
     sources: dict[str, tuple[tuple[Source, float], ...]] = {}
     for cluster in settings.cluster:
-        cli = slurm_of(cluster)
-        backend = (backends or {}).get(cluster.name) or backend_of(cluster, cli, clock)
+        slurm = slurm_of(cluster)
+        backend = (backends or {}).get(cluster.name) or backend_of(cluster, slurm, clock)
         rules = rules_of(settings, tuple(notifiers), simulated)
         own = catalogue.with_thresholds(cluster.thresholds)
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
@@ -102,7 +108,7 @@ def build(
             reconsider(watch)
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
-        sources[cluster.name] = (*sources_of(cluster, cli, clock, catalogue), *more)
+        sources[cluster.name] = (*sources_of(cluster, slurm, clock, catalogue), *more)
     past = {c.name: past_from(c.prometheus[0], catalogue) for c in settings.cluster if c.prometheus}
     return Parts(
         settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, sources, demo_person, past
@@ -167,7 +173,17 @@ def public_url(settings: Settings) -> str:
     return server.url or f"http://{server.host}:{server.port}"
 
 
-def slurm_of(cluster: Cluster) -> SlurmCli | None:
+def slurm_of(cluster: Cluster) -> Slurm | None:
+    """By slurmrestd where it is named, else by the commands; None where the cluster has no Slurm, or no way to it."""
+    cli, slurm = commands_of(cluster), cluster.slurm
+    if slurm is None or not slurm.rest_url:
+        return cli
+    make = partial(cli.token, user=slurm.rest_user) if cli is not None else None
+    tokens = Tokens(slurm.rest_token_file, make, time.time)
+    return SlurmRest(slurm.rest_url, tokens, slurm.rest_user, slurm.timeout_s, cli)
+
+
+def commands_of(cluster: Cluster) -> SlurmCli | None:
     if cluster.slurm is None or not cluster.slurm.cli:
         return None
     return SlurmCli(cluster.slurm.conf, cluster.slurm.timeout_s)
@@ -182,20 +198,20 @@ def kubernetes_of(cluster: Cluster) -> KubeClient | None:
     return KubeClient(access, kube.timeout_s)
 
 
-def backend_of(cluster: Cluster, cli: SlurmCli | None, clock: Clock) -> ClusterBackend | None:
+def backend_of(cluster: Cluster, slurm: Slurm | None, clock: Clock) -> ClusterBackend | None:
     """What carries orders out; a cluster with no scheduler configured has none, and guards say so."""
     if cluster.backend == "simulated":
         return None
     backend: ClusterBackend | None = None
-    if cli is not None and cluster.backend != "kubernetes":
-        backend = SlurmBackend(cli, clock)
+    if slurm is not None and cluster.backend != "kubernetes":
+        backend = SlurmBackend(slurm, clock)
     elif cluster.kubernetes is not None and cluster.backend != "slurm" and (client := kubernetes_of(cluster)):
         backend = KubernetesBackend(client, clock, cluster.kubernetes.namespaces, cluster.kubernetes.cordon)
     return DryRunBackend(backend.inventory) if backend and cluster.backend == "dry_run" else backend
 
 
 def sources_of(
-    cluster: Cluster, cli: SlurmCli | None, clock: Clock, catalogue: Catalogue
+    cluster: Cluster, slurm: Slurm | None, clock: Clock, catalogue: Catalogue
 ) -> tuple[tuple[Source, float], ...]:
     """Each source with how often it is read, in seconds."""
     found: list[tuple[Source, float]] = []
@@ -203,8 +219,12 @@ def sources_of(
         reader = PrometheusReader(server.url, server.headers, server.timeout_s)
         name = "prometheus" if place == 0 else f"prometheus-{place + 1}"
         found.append((PrometheusSource(name, reader, catalogue, server.matchers), server.interval_s))
-    if cli is not None and cluster.slurm is not None:
-        found.append((SlurmSource(cli, clock), cluster.slurm.interval_s))
+    if slurm is not None and cluster.slurm is not None:
+        found.append((SlurmSource(slurm, clock), cluster.slurm.interval_s))
+    if cluster.slurm is not None and cluster.slurm.accounting and (cli := commands_of(cluster)) is not None:
+        accounting = Accounting(cli, cluster.slurm.accounting_timeout_s)
+        source = SlurmAccountingSource(accounting, cluster.slurm.accounting_reach_s)
+        found.append((source, cluster.slurm.accounting_interval_s))
     if cluster.kubernetes is not None and (client := kubernetes_of(cluster)):
         found.append((KubernetesSource(client, clock, cluster.kubernetes.namespaces), cluster.kubernetes.interval_s))
     return tuple(found)

@@ -71,6 +71,24 @@ class Slurm(Section):
     conf: str = Field("", description="SLURM_CONF for the commands; empty takes the system's.")
     interval_s: float = Field(15.0, ge=1, description="How often to read nodes and jobs, in seconds.")
     timeout_s: float = Field(10.0, gt=0, description="Longest wait for one command, in seconds.")
+    rest_url: str = Field(
+        "",
+        pattern=r"^(https?://\S+|unix:/\S+)?$",
+        description="slurmrestd, as in http://head:6820 or unix:/run/slurmrestd.socket. Empty: commands only. "
+        "What its version cannot do goes by scontrol where cli is true.",
+    )
+    rest_user: str = Field("", pattern=r"^[\w.@-]*$", description="Account that the token of slurmrestd is for.")
+    rest_token_file: Path | None = Field(
+        None,
+        description="File that holds the token of slurmrestd (JWT); read again for each request. One that has ended is "
+        "renewed by scontrol token where cli is true.",
+    )
+    accounting: bool = Field(True, description="Read attempts and outages from slurmdbd with sacct and sacctmgr.")
+    accounting_interval_s: float = Field(60.0, ge=5, description="How often to read the accounting, in seconds.")
+    accounting_timeout_s: float = Field(60.0, gt=0, description="Longest wait for sacct or sacctmgr, in seconds.")
+    accounting_reach_s: float = Field(
+        2_592_000.0, ge=0, description="How far back the first read of the accounting goes (30 days)."
+    )
 
 
 class Kubernetes(Section):

@@ -15,8 +15,9 @@ from datetime import datetime
 
 from backend.act.base import ActionError, owner_of
 from backend.clients.hostlist import render
-from backend.clients.slurm import SlurmCli, SlurmError
+from backend.clients.slurm import SlurmError
 from backend.clients.slurm_records import Job, holders
+from backend.clients.slurm_surface import Slurm
 from backend.clock import Clock
 from backend.facts import NodeFacts, OrderFacts, Outcome, Verb
 
@@ -26,9 +27,10 @@ _INCIDENT = re.compile(r"\binc=(\d+)\b")
 
 
 class SlurmBackend:
-    """A ClusterBackend over Slurm's commands. Keeps no memory: state and witness tell what was done."""
+    """A ClusterBackend over Slurm, by its commands or slurmrestd. Keeps no memory: state and witness tell what was
+    done."""
 
-    def __init__(self, cli: SlurmCli, clock: Clock) -> None:
+    def __init__(self, cli: Slurm, clock: Clock) -> None:
         self._cli = cli
         self._clock = clock
 
@@ -93,14 +95,14 @@ class SlurmBackend:
         if "DRAIN" in before.flags and _meant(before, order):
             return Outcome(False, f"{_after(before)} It was already so.", {"reason": before.reason})
         with _asking():
-            self._cli.drain(order.node, order.reason)
+            way = self._cli.drain(order.node, order.reason)
         window = self._window(at)
         after = self.read(order.node)
         if "DRAIN" not in after.flags:
             raise ActionError(f"Slurm took the drain of {order.node}, but does not show it")
         if after.reason != order.reason:
             raise ActionError(f"{_holder(after)}, in the same moment as ours; left as it is", permanent=True)
-        return Outcome(True, _after(after), {"reason": after.reason, "window_ms": window})
+        return Outcome(True, _after(after), {"reason": after.reason, "window_ms": window} | _by(way))
 
     def _resume(self, order: OrderFacts) -> Outcome:
         at = self._clock.now()
@@ -109,8 +111,9 @@ class SlurmBackend:
             return Outcome(False, f"{order.node} is not drained. It was already so.")
         if not _meant(before, order):
             raise ActionError(f"{_holder(before)}; Watchkeeper lifts only its own drain", permanent=True)
+        way = ""
         try:
-            self._cli.resume(order.node)
+            way = self._cli.resume(order.node)
         except SlurmError as refused:
             if "DRAIN" in self.read(order.node).flags:  # else somebody was faster: "Invalid node state"
                 raise ActionError(str(refused), permanent=refused.permanent) from refused
@@ -121,7 +124,7 @@ class SlurmBackend:
                 raise ActionError(f"Slurm took the resume of {order.node}, but still shows the drain")
             raise ActionError(f"{_holder(after)}, in the same moment as our resume; left as it is", permanent=True)
         works = f"but Slurm calls it {after.state}: {after.reason or 'no reason'}" if after.out else "and takes work"
-        return Outcome(True, f"{order.node} is no longer drained, {works}.", {"window_ms": window})
+        return Outcome(True, f"{order.node} is no longer drained, {works}.", {"window_ms": window} | _by(way))
 
     # --- requeue ----------------------------------------------------------------------------------------------------
 
@@ -137,14 +140,14 @@ class SlurmBackend:
             return idle
         _refuse_requeue(job, order.exclude)
         with _asking():
-            self._cli.requeue(order.job)
+            way = self._cli.requeue(order.job)
         window = self._window(at)
         avoids = self._avoid(order, job)
         after = self._job(order).attempt
         if after.restart <= known:
             raise ActionError(f"Slurm took the requeue of job {order.job}, but its restart count stays {after.restart}")
         told = {"restart": str(after.restart), "state": after.state, "window_ms": window}
-        return Outcome(True, f"Job {order.job} is queued again{avoids}.", told)
+        return Outcome(True, f"Job {order.job} is queued again{avoids}.", told | _by(way))
 
     def _nothing_to_requeue(self, order: OrderFacts, job: Job, known: int) -> Outcome | None:
         """The outcome where the job needs no requeue any more; None where it does. Never revives an ended job."""
@@ -202,6 +205,11 @@ def _asking() -> Iterator[None]:
         yield
     except SlurmError as failed:
         raise ActionError(str(failed), permanent=failed.permanent) from failed
+
+
+def _by(way: str) -> dict[str, str]:
+    """By which other way a call went, and why, where it did."""
+    return {"way": way} if way else {}
 
 
 def _ours(node: NodeFacts) -> bool:
