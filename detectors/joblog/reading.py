@@ -11,7 +11,19 @@ from dataclasses import dataclass, field
 from detectors.joblog.lines import Line, expanded, gpu_in, host_in, rank_in, read_line
 from detectors.joblog.marks import Root, Seen, Watchdog, mark_of, root_of, watchdog_of
 from detectors.joblog.names import host_of, rank_of
-from detectors.joblog.rules import CHAIN_LITERALS, Hit, Progress, Table, chains, ended, kept, step_of
+from detectors.joblog.rules import (
+    CHAIN_LITERALS,
+    IGNORED,
+    Hit,
+    Progress,
+    Table,
+    chains,
+    ended,
+    kept,
+    quoted,
+    step_of,
+    tried_again,
+)
 from detectors.scan import Scanner
 
 #: Hits of one rule and rank that are kept: the first ones, because the first cause is looked for.
@@ -39,7 +51,7 @@ class Rules:
 
     @classmethod
     def of(cls, table: Table) -> Rules:
-        return cls(table, Scanner((*table.literals, *CHAIN_LITERALS)))
+        return cls(table, Scanner((*table.literals, *CHAIN_LITERALS, IGNORED)))
 
 
 @dataclass(slots=True)
@@ -76,6 +88,7 @@ class LogReader:
         self._lines = 0
         self._year = 2000
         self._chained = False
+        self._ignored = False
         self._counts: Counter[tuple[str, int | None]] = Counter()
         self._hosts: Counter[str] = Counter()
 
@@ -142,21 +155,22 @@ class LogReader:
         return _unwrapped(block, self._wrap) if self._wrap else block
 
     def _hits(self, block: bytes) -> Iterator[tuple[int, int]]:
-        """Note every line that a rule names; yield where it stands."""
-        counted, number = 0, self._lines + 1
+        """Note every line that a rule names; yield where one stands that was kept."""
+        counted, number, returned = 0, self._lines + 1, _RETURN in block
         for start, end in self._rules.scanner.hits(block):
-            gone = block[counted:start]
-            number += gone.count(b"\n") - gone.count(b"\n" + _RETURN)
+            number += block.count(b"\n", counted, start) - (block.count(_RETURN, counted, start) if returned else 0)
             counted = start
+            known = len(self._sheet.hits)
             for piece in _pieces(block[start:end]):
                 self._piece(block, start, piece, number)
-            yield start, end
+            if len(self._sheet.hits) > known:
+                yield start, end
 
     def _piece(self, block: bytes, start: int, piece: bytes, number: int) -> None:
         which = [n for n in self._rules.scanner.which(piece) if n < len(self._rules.table.literals)]
         text = piece.lstrip(_RETURN).decode("utf-8", "replace")
-        if chains(text):
-            self._chained = True
+        if chains(text) or IGNORED in text:
+            self._chained, self._ignored = self._chained or IGNORED not in text, IGNORED in text
             return
         if not which or _quoted(block, start):
             return
@@ -164,17 +178,21 @@ class LogReader:
             one = which if line.text and line.text in text else None
             hit = self._rules.table.hit(line.text, one)
             if hit is not None:
-                self._note(hit, line, text, block, start, number)
+                self._note(hit, line, piece, block, start, number)
 
-    def _note(self, hit: Hit, line: Line, text: str, block: bytes, start: int, number: int) -> None:
+    def _note(self, hit: Hit, line: Line, piece: bytes, block: bytes, start: int, number: int) -> None:
+        text = piece.lstrip(_RETURN).decode("utf-8", "replace")
         rank = next((r for r in (line.rank, rank_in(text)) if r is not None), None)
         key = (hit.rule.name, rank)
         self._counts[key] += 1
         if self._counts[key] > KEPT_OF_A_RULE or len(self._sheet.hits) >= KEPT_HITS:
             self._sheet.dropped += 1
             return
-        chained = self._chained and hit.level in ("cause", "surface", "symptom")
-        self._chained = self._chained and hit.level == "echo"
+        named = hit.level in ("cause", "surface", "symptom")
+        behind = block[start + len(piece) + 1 : start + len(piece) + 600].decode("utf-8", "replace")
+        soft = hit.soft or (self._ignored and named) or tried_again("\n".join(behind.split("\n")[:2]))
+        chained = self._chained and named
+        self._chained, self._ignored = self._chained and not named, self._ignored and not named
         at = line.at if line.at is not None else self._time_before(block, start)
         self._sheet.hits.append(
             hit._replace(
@@ -183,6 +201,7 @@ class LogReader:
                 behind=self._before + start + len(text),
                 at=at,
                 chained=chained,
+                soft=soft,
                 rank=rank,
                 host=host_in(text) or line.host,
                 gpu=line.gpu if line.gpu is not None else gpu_in(text),
@@ -276,9 +295,9 @@ def _pieces(line: bytes) -> Iterator[bytes]:
 
 
 def _quoted(block: bytes, start: int) -> bool:
-    """Is this the source line that a traceback quotes, under its ``File "x", line 3``?"""
-    before = block[block.rfind(b"\n", 0, max(0, start - 1)) + 1 : max(0, start - 1)][-600:]
-    return b'File "' in before and b", line " in before
+    """Is this a source line under its ``File "x", line 3``?"""
+    before = block[block.rfind(b"\n", 0, max(0, start - 1)) + 1 : max(0, start - 1)]
+    return quoted(before[-600:].decode("utf-8", "replace"))
 
 
 def _windows(block: bytes, ends: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -24,21 +24,25 @@ _PAIR = re.compile(r"(\w+) = (.*)")
 _LITERAL = re.compile(r"'''(.*?)'''|'([^']*)'")
 #: A line of program text, as a traceback quotes it, or of a configuration that is printed.
 _CODE = re.compile(
-    r"^[\s│|❱>\d\[\]a-z:]{0,40}?(?:raise |except |return |assert |elif |import |from \w+ import|def |class |# "
-    r"|logger\.|"
-    r"logging\.|print\(|warnings\.warn|Namespace\(|export |SBATCH |#SBATCH|[A-Z][A-Z_]{4,40}=\S{0,40}(?:\s|$))"
+    r"^(?:\[\w{1,16}\]:\s?|\d{1,5}: )?[\s│|❱>\d]{0,40}(?:raise |except |return |assert |elif |import |from [\w.]+ import|"
+    r"def |class |# |logger\.|logging\.|print\(|warnings\.warn|Namespace\(|export |SBATCH |#SBATCH|"
+    r"[A-Z][A-Z_]{4,40}=\S{0,40}(?:\s|$))"
 )
 #: Words that say somebody dealt with it, or that it is only told.
 _SOFT = re.compile(
-    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etry(?:ing)?\b|\bretries left|will (?:be )?retr|"
+    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etry(?:ing)?\b(?! count| exceeded)|\bretries left|will (?:be )?retr|"
     r"[Aa]ttempt \d+\s?(?:/|of)|\b[Ss]kipp(?:ing|ed)\b|[Ii]gnor(?:ed|ing)\b|[Ff]all(?:ing)?[ -]?back|\brecovered\b|"
     r"\b[Cc]aught\b(?! (?:signal|SIG|collective))|[Nn]on-?fatal\b|\bhandled\b|Exception ignored|reconnect"
 )
 #: NCCL and c10d warn of what kills them, so their level says nothing.
 _LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog caught\b|elastic/")
+#: The line behind a failure says that it will be tried again.
+_AGAIN = re.compile(r"\b[Rr]etry(?:ing)?\b|\bretries left|[Tt]rying again|[Rr]econnecting|entering retry loop")
 _CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause")
 #: Words that chain tracebacks; a reader looks for them beside the literals of the rules.
 CHAIN_LITERALS = ("During handling of the above exception", "The above exception was the direct cause")
+#: Python tells of an exception that it threw away; the next one that is named is that one.
+IGNORED = "Exception ignored in"
 
 
 class RuleError(ValueError):
@@ -152,6 +156,11 @@ def kept(line: str) -> str:
 def chains(line: str) -> bool:
     """True for the line between two tracebacks of one failure."""
     return bool(_CHAIN.search(line[:MAX_CHARS]))
+
+
+def tried_again(lines: str) -> bool:
+    """Do the lines right behind a failure say that it will be tried again?"""
+    return bool(_AGAIN.search(lines[:MAX_CHARS]))
 
 
 def read_table(text: str) -> Table:
@@ -287,20 +296,24 @@ def first_of(hits: Sequence[Hit]) -> Hit | None:
     return (strong or mine)[0]
 
 
-def classify_lines(table: Table, lines: Iterable[str]) -> Hit | None:
+def classify_lines(table: Table, lines: Sequence[str]) -> Hit | None:
     """The first cause in a few decoded lines of one stream, nothing else being known; None where none is named."""
     hits: list[Hit] = []
     progress: list[Progress] = []
     done: int | None = None
-    behind, chained, before = 0, False, ""
+    behind, chained, ignored, before = 0, False, False, ""
     for number, line in enumerate(lines, 1):
         behind += len(line) + 1
-        hit = None if before.lstrip().startswith('File "') else table.hit(line, line=number, behind=behind)
-        if hit is not None:
-            hits.append(hit._replace(chained=chained and hit.level in ("cause", "surface", "symptom")))
-            chained = chained and hit.level == "echo"
+        hit = None if quoted(before) else table.hit(line, line=number, behind=behind)
+        if hit is not None and IGNORED not in line:
+            named = hit.level in ("cause", "surface", "symptom")
+            soft = hit.soft or (ignored and named) or tried_again("\n".join(lines[number : number + 2]))
+            hits.append(hit._replace(chained=chained and named, soft=soft))
+            chained, ignored = chained and not named, ignored and not named
         elif chains(line):
             chained = True
+        elif IGNORED in line:
+            ignored = True
         elif ended(line):
             done = behind
         else:
@@ -311,8 +324,13 @@ def classify_lines(table: Table, lines: Iterable[str]) -> Hit | None:
     return first_of(standing(hits, progress, done))
 
 
+def quoted(before: str) -> bool:
+    """Is the line behind this one a source line that a traceback quotes?"""
+    return 'File "' in before and '", line ' in before
+
+
 _STEP = re.compile(
-    r"\b(?:global_?step|step|iter(?:ation)?|update|num_updates|batch|epoch)s?\b['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,12})"
+    r"\b(?:global_?step|step|iter(?:ation)?|update|num_updates|batch)s?\b['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,12})"
     r"[^\n]{0,120}?(?:loss|ppl|lr\b|tok|it/s|s/it|ms\b|samples|time|acc|grad|\d%)",
     re.ASCII | re.IGNORECASE,
 )
@@ -341,11 +359,11 @@ _NOT_DONE = re.compile(
 def step_of(line: str) -> int | None:
     """Number of the training step a line tells of, -1 for one without a number, None for any other line."""
     line = line[:1000]
-    found = _STEP.search(line)
-    if found:
-        return int(found[1])
     bar = _BAR.search(line)
-    return (int(bar[1]) if bar[1] else -1) if bar else None
+    if bar:
+        return int(bar[1]) if bar[1] else -1
+    found = _STEP.search(line)
+    return int(found[1]) if found else None
 
 
 def ended(line: str) -> bool:
