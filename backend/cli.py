@@ -152,6 +152,11 @@ def _tokens(tokens: Words) -> None:
     _config(actions.add_parser("list", help="tokens by name, never their text"))
 
 
+def _manifest(made: Words) -> None:
+    made.add_argument("--observe", action="store_true", help="only the rights to look, none to cordon or evict")
+    made.add_argument("--namespace", default="watchkeeper", help="where the account is made (default: watchkeeper)")
+
+
 def _config(command: Words) -> None:
     command.add_argument("--config", type=path, help="TOML file; without one: SQLite here, loopback, observe")
 
@@ -169,6 +174,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "nodes": ("verdict of each node", _ask),
     "incidents": ("open incidents, worst first", _ask),
     "exclusions": ("nodes that are kept from new work", _exclusions),
+    "kubernetes-manifest": ("print the account and rights that a Kubernetes cluster must give", _manifest),
     "users": ("people who may sign in", _users),
     "tokens": ("API tokens", _tokens),
 }
@@ -218,6 +224,10 @@ def command_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], 
         from backend.commands.classify import classify
 
         return classify
+    if arguments.command == "kubernetes-manifest":
+        from backend.commands.kubernetes import kubernetes_manifest
+
+        return kubernetes_manifest
     if arguments.command in ("users", "tokens"):
         from backend.commands import people
 

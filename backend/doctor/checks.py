@@ -8,9 +8,10 @@ from pathlib import Path
 
 from backend.clients.promql import PrometheusReader
 from backend.clients.slurm import Run, SlurmCli, run_bounded
-from backend.doctor import channels, cluster, host
+from backend.doctor import channels, cluster, host, kubernetes
 from backend.doctor.database import database
 from backend.doctor.line import Check, Line, examine, failed, off, ok, warning
+from backend.registry import kubernetes_of
 from backend.settings import Cluster, Settings, SettingsError, load
 from detectors.catalogue import Catalogue, TableError
 from detectors.catalogue import load as load_catalogue
@@ -47,6 +48,7 @@ def checks_of(settings: Settings, catalogue: Catalogue, run: Run = run_bounded) 
     for one in settings.cluster:
         yield from _prometheus(one, catalogue)
         yield from _slurm(one, settings, run)
+        yield from _kubernetes(one, settings)
     yield Check("email", partial(channels.email, settings.email))
     yield Check("slack", partial(channels.slack, settings.slack))
     yield Check("links", partial(channels.links, settings))
@@ -62,18 +64,22 @@ def mode(settings: Settings) -> Iterator[Line]:
     for name, hand in hands.items():
         if hand == "slurm":
             yield ok("mode", f"{settings.mode}: on {name} it drains, requeues and resumes through Slurm, {when}")
+        elif hand == "kubernetes":
+            yield ok("mode", f"{settings.mode}: on {name} it cordons, evicts and uncordons through Kubernetes, {when}")
         elif hand:
             yield ok("mode", f"{settings.mode}: on {name} orders end in {hand}, which touches nothing")
         else:
-            fix = f"Add [cluster.slurm] to {name}, or set mode = observe."
+            fix = f"Add [cluster.slurm] or [cluster.kubernetes] to {name}, or set mode = observe."
             yield warning("mode", f"{settings.mode}: but nothing carries orders out on {name}", fix)
 
 
 def _hand(one: Cluster) -> str:
     """As the registry chooses it."""
-    if one.slurm is None or not one.slurm.cli or one.backend == "simulated":
+    slurm = one.slurm is not None and one.slurm.cli and one.backend != "kubernetes"
+    kube = one.kubernetes is not None and one.backend != "slurm"
+    if one.backend == "simulated" or not (slurm or kube):
         return ""
-    return one.backend or "slurm"
+    return one.backend or ("slurm" if slurm else "kubernetes")
 
 
 def _prometheus(one: Cluster, catalogue: Catalogue) -> Iterator[Check]:
@@ -90,6 +96,8 @@ def _prometheus(one: Cluster, catalogue: Catalogue) -> Iterator[Check]:
 
 def _slurm(one: Cluster, settings: Settings, run: Run) -> Iterator[Check]:
     name = f"{one.name} slurm"
+    if one.slurm is None and one.kubernetes is not None:
+        return
     if one.slurm is None or not one.slurm.cli:
         text = f"no [cluster.slurm] in {one.name}: no jobs, and nothing can be drained"
         yield Check(name, lambda: [off(name, text, "Add [cluster.slurm].")])
@@ -101,3 +109,17 @@ def _slurm(one: Cluster, settings: Settings, run: Run) -> Iterator[Check]:
     yield Check(f"{name} jobs", partial(cluster.slurm_jobs, f"{name} jobs", cli, user, uid))
     look = partial(cluster.slurm_right, f"{name} right to drain", cli, user, uid, settings.mode)
     yield Check(f"{name} right to drain", look)
+
+
+def _kubernetes(one: Cluster, settings: Settings) -> Iterator[Check]:
+    if one.kubernetes is None:
+        return
+    name, where = f"{one.name} kubernetes", one.kubernetes.namespaces
+    patient = one.kubernetes.model_copy(update={"timeout_s": min(one.kubernetes.timeout_s, PATIENCE_S)})
+    client = kubernetes_of(one.model_copy(update={"kubernetes": patient}))
+    assert client is not None
+    yield Check(name, partial(kubernetes.reached, name, client))
+    yield Check(f"{name} nodes", partial(kubernetes.nodes, f"{name} nodes", client))
+    see, act = f"{name} rights to look", f"{name} rights to act"
+    yield Check(see, partial(kubernetes.to_see, see, client, where))
+    yield Check(act, partial(kubernetes.to_act, act, client, where, settings.mode))
