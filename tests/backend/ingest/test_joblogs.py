@@ -234,7 +234,7 @@ def test_logs_of_pods_are_read_by_their_stream(cluster: Cluster) -> None:
     cluster.turn()
     assert cluster.tail("train-1") == ["one", "two"]
     counts = cluster.source.counts()
-    assert counts["pods not readable"] == 2 and counts["bytes of pods"] == 51
+    assert counts["pods not readable"] == 2 and counts["bytes of pods"] == 52
     cluster.start()
     cluster.pods["pod://ml/train-1-0/main"] += b"2026-02-02T02:39:02Z three\n"
     cluster.turn()
