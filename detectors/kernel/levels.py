@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import cell
+from detectors.detector import carried, rows_from
 from detectors.kernel.codes import VERDICT, Code, Codes
 from detectors.kernel.owner import owner_of
 from detectors.kernel.phrases import findings_of
-from detectors.kernel.rows import KernelState, Row, moved, new_row, ordered, packed, unpacked
-from detectors.model import Entity, Event, Fleet, Judged, MetricKey, Need, Severity, Tick
+from detectors.kernel.rows import KernelState, Row, fitted, moved, new_row, ordered, packed, unpacked
+from detectors.model import Entity, Event, Fleet, Judged, MetricKey, Need, Tick
 
 #: A GPU that answers reports these at every scrape.
 LIVENESS: tuple[MetricKey, ...] = (("gpu", "temperature_c"), ("gpu", "power_w"), ("gpu", "sm_clock_mhz"))
@@ -27,8 +30,6 @@ FAMILIES: Mapping[str, frozenset[str]] = {
     "kernel/storage": frozenset({"disk", "fs", "nfs", "lustre", "cephfs", "gpfs", "cifs"}),
     "kernel/host": frozenset({"mce", "oom", "cpu", "kernel", "thermal"}),
 }
-#: A row that only remembers that its node came up.
-BOOT = "boot"
 Owned = dict[tuple[str, str], list[Row]]
 
 
@@ -47,14 +48,15 @@ class KernelLevels:
         return frozenset({*LIVENESS, *FAMILIES[self.name], "boot", "mended"})
 
     def start(self, fleet: Fleet) -> KernelState:
-        return KernelState(packed(()), np.zeros(1, np.int64))
+        return KernelState(packed(()), np.zeros(1, np.int64), fitted(np.empty(0), fleet))
 
     def step(self, state: KernelState, tick: Tick, fleet: Fleet) -> Judged:
         state.ticks[0] += bool(tick.values)
         if not len(state.rows) and not tick.events:
             return Judged()
+        state.booted = fitted(state.booted, fleet)
         rows = [row for row in unpacked(state) if self._waits(row) or self._remembered(row, tick.at)]
-        rows = self._heard(rows, tick.events, fleet)
+        rows = self._heard(rows, tick.events, fleet, state.booted)
         for row in rows:
             row.slot = fleet.slots.get(row.owner, -1)
             if row.hard:
@@ -67,41 +69,53 @@ class KernelLevels:
 
     def move(self, state: KernelState, old: Fleet, new: Fleet) -> KernelState:
         kept = (moved(row, old, new) for row in unpacked(state))
-        return KernelState(packed(ordered(row for row in kept if row is not None)), state.ticks.copy())
+        booted = state.booted
+        if "node" in new.axes:
+            booted = carried(booted, rows_from(old.axes.get("node"), new.axes["node"]), np.nan)
+        return KernelState(packed(ordered(row for row in kept if row is not None)), state.ticks.copy(), booted.copy())
 
     # --- what is heard ----------------------------------------------------------------------------------------------
 
-    def _heard(self, rows: Iterable[Row], events: Iterable[Event], fleet: Fleet) -> list[Row]:
+    def _heard(
+        self, rows: Iterable[Row], events: Iterable[Event], fleet: Fleet, booted: NDArray[np.float64]
+    ) -> list[Row]:
         """All rows after these events. Rows of other devices say nothing about a line: a storm meets its own only."""
         by_owner: Owned = {}
         for row in rows:
             by_owner.setdefault(row.owner, []).append(row)
         for event in sorted(events, key=lambda e: (e.at, e.seq)):
-            if event.namespace == BOOT:
-                self._boot(by_owner, event)
+            place = fleet.slots.get(("node", event.entity.host), -1)
+            if event.namespace == "boot":
+                _boot(by_owner, event)
+                if 0 <= place < len(booted) and not booted[place] > event.at:
+                    booted[place] = event.at
             elif event.namespace == "mended":
                 _mend(by_owner, event)
             elif event.namespace in FAMILIES[self.name] and not event.late:
-                code = self.codes.of(event, _model(event, fleet))
-                entity = owner_of(event, code, fleet)
-                self._hear_of(by_owner, event, entity, code, fleet)
+                at = float(booted[place]) if 0 <= place < len(booted) else math.nan
+                self._hear_of(by_owner, event, fleet, at)
         return [row for mine in by_owner.values() for row in mine]
 
-    def _hear_of(self, by_owner: Owned, event: Event, entity: Entity, code: Code, fleet: Fleet) -> None:
+    def _hear_of(self, by_owner: Owned, event: Event, fleet: Fleet, booted_at: float) -> None:
+        """One line about one of its owners. booted_at: when its node last came up (unix s), NaN = not seen."""
+        code = self.codes.of(event, _model(event, fleet))
+        entity = owner_of(event, code, fleet)
         owner = (entity.kind, entity.id)
         for row in _of(by_owner, owner, event.entity.host):
             row.ended |= row.says in code.ends and event.at >= row.last
-        if code.ends or (code.delay_s and self._young(by_owner, event)):
+        if code.ends or (code.delay_s and self._young(event, booted_at)):
             return
         before = by_owner.get(owner, [])
         by_owner[owner] = self._hear(before, event, entity, code)
-        if not code.again_code:
-            return
         heard = self._found(by_owner[owner], event, entity, code)
-        if heard is not None and self._often(heard, by_owner, event, code, fleet):
+        if code.again_code and heard is not None and self._often(heard, by_owner, event, code, fleet):
             more = self.codes.named(code.namespace, code.again_code, code.device)
             said = replace(event, code=code.again_code)
             by_owner[owner] = self._hear(by_owner[owner], said, entity, more)
+        for row in by_owner[owner]:
+            # A line from before the last boot that comes behind it, as from an agent that starts again.
+            if row.last == event.at and event.at < booted_at and row.mended != row.mended:
+                row.mended = booted_at
 
     def _often(self, row: Row, by_owner: Owned, event: Event, code: Code, fleet: Fleet) -> bool:
         """Has it come so often that this means something more? The application's faults count by job."""
@@ -214,39 +228,24 @@ class KernelLevels:
 
     def _remembered(self, row: Row, at: float) -> bool:
         """A soft row is kept as long as its repetition matters."""
-        if row.kind == BOOT:
-            return at - row.last <= self.catalogue.limit("kernel_boot_s")
         return at - row.last <= self._code(row).remember_s
 
     def _told(self, row: Row, at: float, *, patient: bool) -> bool:
         """patient: there are ticks to come, so that a level that must last can be waited for."""
-        if row.kind == BOOT or row.ended:
+        if row.ended:
             return False
         code = self._code(row)
-        if patient and 0.0 < code.delay_s and at - row.since < code.delay_s:
+        if patient and code.delay_s > 0.0 and at - row.since < code.delay_s:
             return False
         return row.hard or at - row.last <= code.hold_s
 
-    def _young(self, by_owner: Owned, event: Event) -> bool:
+    def _young(self, event: Event, booted_at: float) -> bool:
         """Did the node come up just now? Ports that nobody uses say then that they have no link."""
         boot_s = self.catalogue.limit("kernel_boot_s")
-        if (uptime := event.attrs.get("uptime_s", "")) and float(uptime) < boot_s:
+        up_us, up_s = event.attrs.get("monotonic_us", ""), event.attrs.get("uptime_s", "")
+        if (up_us.isdigit() and int(up_us) < boot_s * 1e6) or (up_s.isdigit() and int(up_s) < boot_s):
             return True
-        rows = by_owner.get(("node", event.entity.host), ())
-        return any(row.kind == BOOT and 0 <= event.at - row.last <= boot_s for row in rows)
-
-    def _boot(self, by_owner: Owned, event: Event) -> None:
-        """A boot after the last line of a row is a sign of mending, however late the line came."""
-        host = event.entity.host
-        for mine in by_owner.values():
-            for row in mine:
-                if row.node == host and event.at > row.last:
-                    row.mended = event.at
-        if host and "nic" in FAMILIES[self.name]:
-            entity = Entity(event.entity.cluster, "node", host, host, host)
-            row = new_row(event, entity, replace(self.codes.named(BOOT, BOOT), kind=BOOT, severity=Severity.INFO))
-            mine = by_owner.setdefault(("node", host), [])
-            mine[:] = [*(other for other in mine if other.kind != BOOT or other.last > event.at), row]
+        return 0 <= event.at - booted_at <= boot_s
 
 
 def family(name: str, catalogue: Catalogue) -> KernelLevels:
@@ -271,6 +270,14 @@ def _model(event: Event, fleet: Fleet) -> str:
 def _of(by_owner: Owned, owner: tuple[str, str], host: str) -> list[Row]:
     """The rows of an owner that were heard from one node: a file server is spoken of by many."""
     return [row for row in by_owner.get(owner, ()) if row.node == host or owner[0] != "fs"]
+
+
+def _boot(by_owner: Owned, event: Event) -> None:
+    """A boot after the last line of a row is a sign of mending, however late the line came."""
+    for mine in by_owner.values():
+        for row in mine:
+            if row.node == event.entity.host and event.at > row.last:
+                row.mended = event.at
 
 
 def _mend(by_owner: Owned, event: Event) -> None:

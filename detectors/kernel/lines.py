@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 
 from detectors.kernel import fabric, hardware, nvidia
@@ -18,6 +19,7 @@ from detectors.scan import Scanner
 #: Kernel records are at most a few KiB; what stands behind this is not looked at, so no line costs more than this.
 MAX_CHARS = 65_536
 _BOOT = re.compile(r"Linux version [0-9]{1,3}\.[0-9]{1,4}\S{0,120} \(")
+_UPTIME = re.compile(r"\[\s{0,12}([0-9]{1,10})\.[0-9]{3,6}\]|^[0-9]{1,3},[0-9]{1,20},([0-9]{1,20}),")
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,16}m")
 _BOOT_LITERAL = "Linux version "
 #: How many lines a message of several may have.
@@ -42,8 +44,15 @@ def parse(line: str) -> KernelCode | None:
     for place in sorted({place for index in found for place in places[index]}):
         code = readers[place](line)
         if code is not None:
-            return code
+            return _timed(code, line)
     return None
+
+
+def _timed(code: KernelCode, line: str) -> KernelCode:
+    """A link that is down means another thing while its node comes up: with how long the kernel had run, in s."""
+    found = _UPTIME.search(line[:160]) if code.namespace == "nic" else None
+    up = found and (found[1] or str(int(found[2]) // 1_000_000))
+    return replace(code, attrs={**code.attrs, "uptime_s": up}) if up else code
 
 
 def scanner() -> Scanner:

@@ -133,10 +133,22 @@ class Row:
 @dataclass(slots=True)
 class KernelState:
     """``rows``: structured array of dtype ROW, sparse; its order carries no meaning. ``ticks``: int64[1], how many
-    ticks with telemetry were seen: without any, nothing can be waited for."""
+    ticks with telemetry were seen: without any, nothing can be waited for. ``booted``: float64[nodes], when each row
+    of the node axis last came up (unix s, NaN = not seen)."""
 
     rows: NDArray[Any]
     ticks: NDArray[np.int64]
+    booted: NDArray[np.float64]
+
+
+def fitted(booted: NDArray[np.float64], fleet: Fleet) -> NDArray[np.float64]:
+    """As long as the node axis, also where that changed unannounced."""
+    count = len(fleet.axes["node"]) if "node" in fleet.axes else 0
+    if len(booted) == count:
+        return booted
+    out = np.full(count, np.nan)
+    out[: len(booted)] = booted[:count]
+    return out
 
 
 def unpacked(state: KernelState) -> list[Row]:
