@@ -41,7 +41,7 @@ class Account:
     failed: bool
     verdict: Verdict
     rows: int = 0
-    pace_s: float = float("nan")
+    recorded_s: float = 0.0
 
     @property
     def wall_s(self) -> float:
@@ -160,7 +160,8 @@ def _lane_accounts(
         never = any(stepped) and _never_stepped(here.window, any(stepped[:place]), any(stepped[place:]))
         told, parts, source = _parts(here, saves_known, saves, never, pace_s)
         rows = len(here.evidence.steps)
-        found.append(Account(attempt, here.window, parts, source, told, queue_s, hold_s, bad, verdict, rows, pace_s))
+        recorded = here.window.end - attempt.start if here.window and attempt.start is not None else 0.0
+        found.append(Account(attempt, here.window, parts, source, told, queue_s, hold_s, bad, verdict, rows, recorded))
     return tuple(found)
 
 

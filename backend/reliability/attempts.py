@@ -7,7 +7,7 @@ attempt of its own, and a piece that was followed by a load keeps what the load 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -88,6 +88,8 @@ def tell(window: Window, rows: Progress, checkpoints: Sequence[CheckpointFacts],
     ``checkpoints`` are the saves and loads that finished in it. Without rows it never stepped: all but loads and
     saves is startup.
     """
+    checkpoints = [c for c in checkpoints if c.at <= window.end]
+    rows = replace(rows, at=np.clip(rows.at, window.begin, window.end))
     saves = [c for c in checkpoints if c.kind == "save"]
     loads = sorted((c for c in checkpoints if c.kind == "load"), key=lambda c: c.at)
     loads = [c for c in loads if not _rows_inside(rows.at, c)]

@@ -87,7 +87,7 @@ def advice(accounts: Accounts) -> list[Advice]:
     found = []
     for run in accounts.runs:
         write = cost(c for c in run.checkpoints if c.kind == "save" and c.blocking)
-        hours = math.fsum(a.wall_s for a in run.accounts) / 3600
+        hours = math.fsum(a.recorded_s for a in run.accounts) / 3600
         nodes = math.fsum(node_days(a) for a in run.accounts) * 24 / hours if hours else 0.0
         if write.mean_s is None or not nodes:
             continue

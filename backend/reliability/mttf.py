@@ -43,7 +43,7 @@ class Failures:
 
 def node_days(account: Account) -> float:
     """Nodes times days that an attempt held them."""
-    return len(account.attempt.nodes) * account.wall_s / DAY_S
+    return len(account.attempt.nodes) * account.recorded_s / DAY_S
 
 
 def failures(accounts: Accounts, of: Iterable[Account], *, by_nodes: bool, any_cause: bool = False) -> Failures:
@@ -51,12 +51,12 @@ def failures(accounts: Accounts, of: Iterable[Account], *, by_nodes: bool, any_c
     run_of = {id(account): place for place, run in enumerate(accounts.runs) for account in run.accounts}
     counts: dict[int, list[float]] = {}
     of = list(of)
-    wall_s = math.fsum(account.wall_s for account in of)
+    wall_s = math.fsum(account.recorded_s for account in of)
     mean_nodes = math.fsum(node_days(account) for account in of) * DAY_S / wall_s if wall_s else 0.0
     for account in of:
         sums = counts.setdefault(run_of[id(account)], [0.0, 0.0])
         sums[0] += account.failed and (any_cause or account.verdict.infra is True)
-        sums[1] += node_days(account) if by_nodes else account.wall_s / 3600
+        sums[1] += node_days(account) if by_nodes else account.recorded_s / 3600
     hits, exposure = [c[0] for c in counts.values()], [c[1] for c in counts.values()]
     return Failures(rate(int(sum(hits)), math.fsum(exposure)), by_run(hits, exposure), len(counts), mean_nodes)
 

@@ -57,7 +57,7 @@ def _run_json(accounts: Accounts, run: RunAccount) -> dict[str, Any]:
     sums = ettr(told)
     shape = _shape(told)
     infra = sum(a.failed and a.verdict.infra is True for a in told)
-    hours = sums.wall_s / 3600
+    hours = math.fsum(a.recorded_s for a in told) / 3600
     return {
         "run": run.run.name,
         "nodes": len(shape.nodes) if shape else 0,

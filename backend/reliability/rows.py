@@ -75,7 +75,7 @@ class Rows:
             saves_done = max([saves_done, *(c.at for c in more)])
             which = np.concatenate([np.zeros(0, np.int64), *(np.arange(low, high) for low, high in parts)])
             end = np.inf if attempt.end is None else attempt.end
-            told = [replace(c, at=min(c.at, end)) for c in saves + more]
+            told = [_ended_by(c, end) for c in saves + more]
             found[id(attempt)] = Evidence(self._table.take(which), tuple(sorted(told, key=lambda c: c.at)))
         return found
 
@@ -122,6 +122,12 @@ class Rows:
         end = self._until[id(attempt)] if attempt.end is None else attempt.end + SAVED_LATE_S
         low = bisect_right(rows, attempt.start, key=lambda c: c.at)
         return rows[low : bisect_right(rows, end, key=lambda c: c.at)]
+
+
+def _ended_by(checkpoint: CheckpointFacts, end: float) -> CheckpointFacts:
+    """The same, finished at ``end`` at the latest; when it began stays."""
+    late = max(0.0, checkpoint.at - end)
+    return replace(checkpoint, at=checkpoint.at - late, duration_s=max(0.0, checkpoint.duration_s - late))
 
 
 def _ids(attempt: AttemptFacts) -> list[str]:
