@@ -79,13 +79,14 @@ def first_cause(sheets: Sequence[Sheet]) -> Finding:
 
 
 def _suspects(sheets: Sequence[Sheet]) -> list[Suspect]:
-    ahead = clocks.offsets(sheets)
+    ahead, year = clocks.offsets(sheets), clocks.year_of(sheets)
     dated = any(h.at is not None and h.at > 1e6 for sheet in sheets for h in sheet.hits)
     found: list[Suspect] = []
     for sheet in sheets:
         for hit in standing(sheet.hits, sheet.progress, sheet.done):
-            known = hit.at is not None and (hit.at > 1e6 or not dated)
-            found.append(Suspect(hit, sheet, hit.at - ahead[clocks.clock_of(sheet)] if known and hit.at else None))
+            at = hit.at if hit.at is not None and (hit.at > 1e6 or not dated) else None
+            at = None if at is None else clocks.placed(at, year) - ahead[clocks.clock_of(sheet)]
+            found.append(Suspect(hit, sheet, at))
     return [s for s in found if not _follows(s, found)]
 
 

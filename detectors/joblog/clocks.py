@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+import time
+from calendar import timegm
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from statistics import median
 
+from detectors.joblog.lines import NO_YEAR
 from detectors.joblog.reading import Sheet
 
 #: Marks that are compared at most: the estimate is a median, more of them change nothing.
@@ -18,6 +21,25 @@ def clock_of(sheet: Sheet) -> str:
     return sheet.host or f"\0{sheet.path}"
 
 
+def year_of(sheets: Iterable[Sheet]) -> int:
+    """The year that most times of these logs name; NO_YEAR where none names one."""
+    years = Counter(
+        time.gmtime(at).tm_year
+        for sheet in sheets
+        for at in (*sheet.marks.values(), *(hit.at for hit in sheet.hits), sheet.last_at)
+        if at is not None and 1e9 < at < 1e11
+    )
+    return max(years, key=lambda year: (years[year], year), default=NO_YEAR)
+
+
+def placed(at: float, year: int) -> float:
+    """A time that named no year, in this year; any other time as it is."""
+    said = time.gmtime(at) if 9e8 < at < 1e9 else None
+    if said is None or said.tm_year != NO_YEAR or year == NO_YEAR:
+        return at
+    return timegm((year, *said[1:6])) + at % 1
+
+
 def offsets(sheets: Sequence[Sheet]) -> dict[str, float]:
     """Seconds by which each clock is ahead of the median clock; 0 for one that shares no mark.
 
@@ -25,9 +47,10 @@ def offsets(sheets: Sequence[Sheet]) -> dict[str, float]:
     the mark's corrected times. A single clock has nothing to compare with.
     """
     times: dict[str, dict[str, float]] = defaultdict(dict)
+    year = year_of(sheets)
     for sheet in sorted(sheets, key=lambda one: one.path):
         for mark, at in sheet.marks.items():
-            times[mark].setdefault(clock_of(sheet), at)
+            times[mark].setdefault(clock_of(sheet), placed(at, year))
     shared = {mark: by for mark, by in times.items() if len(by) > 1}
     chosen = sorted(shared, key=lambda mark: (-len(shared[mark]), mark))[:MARKS]
     ahead = {clock_of(sheet): 0.0 for sheet in sheets}

@@ -11,6 +11,8 @@ from typing import Any
 
 #: Prefixes that one line may carry, one inside the other (kubectl, then srun, then torchrun, then a logger).
 MAX_PREFIXES = 7
+#: A leap year that stands for "no year was said"; no job of today ran in it.
+NO_YEAR = 2000
 #: A JSON line longer than this is read as text.
 MAX_JSON = 262_144
 
@@ -87,7 +89,7 @@ class Line:
     gpu: int | None = None
 
 
-def read_line(text: str, year: int = 2000) -> Line:
+def read_line(text: str, year: int = NO_YEAR) -> Line:
     """Take the prefixes off. ``year``: for times that name none. Never raises; linear in the line."""
     line = Line(text)
     for _ in range(MAX_PREFIXES):
@@ -98,7 +100,7 @@ def read_line(text: str, year: int = 2000) -> Line:
     return line
 
 
-def expanded(text: str, year: int = 2000) -> Iterator[Line]:
+def expanded(text: str, year: int = NO_YEAR) -> Iterator[Line]:
     """The lines that one raw line holds: itself, or of a JSON record its message and its stack, line by line."""
     record = _record(text)
     if record is None:

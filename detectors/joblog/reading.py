@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from detectors.joblog.lines import Line, expanded, gpu_in, host_in, rank_in, read_line
+from detectors.joblog.lines import NO_YEAR, Line, expanded, gpu_in, host_in, rank_in, read_line
 from detectors.joblog.marks import Root, Seen, Watchdog, mark_of, root_of, watchdog_of
 from detectors.joblog.names import host_of, rank_of
 from detectors.joblog.rules import (
@@ -38,6 +38,7 @@ PIECE, OVERLAP, UNCUT = 4096, 300, 262_144
 #: Bytes from which encoding and wrapping are told.
 HEAD = 65_536
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])")
+_DATE = re.compile(rb"(?<![\d.\-])(20[1-9]\d)[-/][01]\d[-/][0-3]\d[T _]\d\d:")
 #: Stands where a carriage return ended a line, so that line numbers stay those of an editor.
 _RETURN = b"\x02"
 
@@ -86,7 +87,7 @@ class LogReader:
         self._kept = b""
         self._before = 0
         self._lines = 0
-        self._year = 2000
+        self._year = NO_YEAR
         self._chained = False
         self._ignored = False
         self._counts: Counter[tuple[str, int | None]] = Counter()
@@ -123,6 +124,8 @@ class LogReader:
             kept, self._kept = self._kept, b""
             self._kept = self._decoded(kept)
         self._wrap = _wrapped(self._kept[:HEAD])
+        if dated := _DATE.search(self._kept[:HEAD]):
+            self._year = int(dated[1])
 
     def _decoded(self, chunk: bytes, last: bool = False) -> bytes:
         return self._decoder.decode(chunk, last).encode() if self._decoder else chunk
@@ -182,7 +185,10 @@ class LogReader:
 
     def _note(self, hit: Hit, line: Line, piece: bytes, block: bytes, start: int, number: int) -> None:
         text = piece.lstrip(_RETURN).decode("utf-8", "replace")
-        rank = next((r for r in (line.rank, rank_in(text)) if r is not None), None)
+        # A log of one rank is that rank's, whomever its words name; a launcher's log tells of others.
+        own = self._sheet.rank is not None
+        rank = line.rank if line.rank is not None or own else rank_in(text)
+        host = line.host if own and hit.log_class != "node_fail" else host_in(text) or line.host
         key = (hit.rule.name, rank)
         self._counts[key] += 1
         if self._counts[key] > KEPT_OF_A_RULE or len(self._sheet.hits) >= KEPT_HITS:
@@ -203,7 +209,7 @@ class LogReader:
                 chained=chained,
                 soft=soft,
                 rank=rank,
-                host=host_in(text) or line.host,
+                host=host,
                 gpu=line.gpu if line.gpu is not None else gpu_in(text),
             )
         )

@@ -24,13 +24,15 @@ _PAIR = re.compile(r"(\w+) = (.*)")
 _LITERAL = re.compile(r"'''(.*?)'''|'([^']*)'")
 #: A line of program text, as a traceback quotes it, or of a configuration that is printed.
 _CODE = re.compile(
-    r"^(?:\[\w{1,16}\]:\s?|\d{1,5}: )?[\s│|❱>\d]{0,40}(?:raise |except |return |assert |elif |import |from [\w.]+ import|"
+    r"^(?:\[\w{1,16}\]:\s?|\d{1,5}: )?[\s│|❱>\d]{0,40}(?:raise |except |return |assert |elif |import "
+    r"|from [\w.]+ import|"
     r"def |class |# |logger\.|logging\.|print\(|warnings\.warn|Namespace\(|export |SBATCH |#SBATCH|"
     r"[A-Z][A-Z_]{4,40}=\S{0,40}(?:\s|$))"
 )
 #: Words that say somebody dealt with it, or that it is only told.
 _SOFT = re.compile(
-    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etry(?:ing)?\b(?! count| exceeded)|\bretries left|will (?:be )?retr|"
+    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etry(?:ing)?\b(?! count| exceeded)|\bretries left"
+    r"|will (?:be )?retr|"
     r"[Aa]ttempt \d+\s?(?:/|of)|\b[Ss]kipp(?:ing|ed)\b|[Ii]gnor(?:ed|ing)\b|[Ff]all(?:ing)?[ -]?back|\brecovered\b|"
     r"\b[Cc]aught\b(?! (?:signal|SIG|collective))|[Nn]on-?fatal\b|\bhandled\b|Exception ignored|reconnect"
 )

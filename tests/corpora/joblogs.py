@@ -1,4 +1,4 @@
-"""Training logs made up by seed: healthy ones of many frameworks, failures among their noise, and jobs of many ranks."""
+"""Training logs made up by seed: healthy ones of many frameworks, failures amid their noise, jobs of many ranks."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ Step = Callable[[random.Random, int, float], str]
 #: How frameworks tell of a step.
 STEPS: dict[str, Step] = {
     "megatron": lambda r, n, at: (
-        f" [{clock(at)[:19]}] iteration {n:8d}/  500000 | consumed samples: {n * 1024:12d} | elapsed time per iteration "
-        f"(ms): {r.uniform(900, 1400):.1f} | learning rate: 1.2E-04 | global batch size: 1024 | lm loss: {loss(r, n):.6E} | "
-        f"loss scale: 1.0 | grad norm: {r.uniform(0.2, 0.9):.3f} | number of skipped iterations: 0 | number of nan "
+        f" [{clock(at)[:19]}] iteration {n:8d}/  500000 | consumed samples: {n * 1024:12d} | elapsed time per "
+        f"iteration (ms): {r.uniform(900, 1400):.1f} | learning rate: 1.2E-04 | global batch size: 1024 | "
+        f"lm loss: {loss(r, n):.6E} | loss scale: 1.0 | grad norm: {r.uniform(0.2, 0.9):.3f} | number of skipped iterations: 0 | number of nan "
         "iterations: 0 |"
     ),
     "transformers": lambda r, n, at: str(
@@ -79,42 +79,10 @@ STEPS: dict[str, Step] = {
     ),
 }
 #: Words of healthy logs that look bad to a careless reader.
-HARMLESS = (
-    "Namespace(data='/data/c4', skip_nan_loss=True, on_error='raise', oom_retry=3, nccl_timeout=1800, resume=None)",
-    "NCCL_ASYNC_ERROR_HANDLING=1",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT=true",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.1.2.{gpu}<0>",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO Channel 00/24 : 0[0] -> 1[1] via P2P/IPC/read",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO threadThresholds 8/8/64 | 16/8/64 | 512 | 512",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO 24 coll channels, 16 nvls channels, 32 p2p channels, 2 p2p chann"
-    r"els per peer",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO Setting affinity for GPU {gpu} to ffff,ffffffff",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth0",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO P2P plugin IBext_v8",
-    "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO ncclCommInitRank comm 0x55 rank {gpu} nranks 8 cudaDev {gpu} busId 1b000 - Init START",
-    "/opt/venv/lib/python3.11/site-packages/torch/optim/lr_scheduler.py:224: UserWarning: Detected call of `lr_scheduler.step()`",
-    "W0302 11:20:00.118000 8812 torch/distributed/run.py:792] Setting OMP_NUM_THREADS environment variable for each process to be 1",
-    "[W NNPACK.cpp:53] Could not initialize NNPACK! Reason: Unsupported hardware.",
-    "2025-03-02 11:20:01.1: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized to use CPU",
-    "2025-03-02 11:20:01.2: W tensorflow/compiler/tf2tensorrt/utils/py_utils.cc:38] TF-TRT Warning: Could not find TensorRT",
-    "wandb: Syncing run elated-wood-17",
-    "number of parameters on (tensor, pipeline) model parallel rank (0, 0): 7241732096",
-    "saving checkpoint at iteration {step} to /ckpt/iter_{step:07d}",
-    "  successfully saved checkpoint at iteration {step} to /ckpt",
-    "validation loss at iteration {step} | lm loss value: 2.1 | lm loss PPL: 8.1",
-    "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 65536.0",
-    "time (ms) | forward-compute: 401.1 | backward-compute: 811.2 | all-grads-sync: 31.1 | params-all-gather: 11.2",
-    "| N/A   43C    P0             59W /  400W |       0MiB /  95830MiB |      0%      Default |",
-    "| NVIDIA-SMI 550.54.15     Driver Version: 550.54.15    CUDA Version: 12.4     |",
-    "memory allocated 41.1 GB, reserved 52.1 GB, 0 alloc retries, 0 OOMs",
-    "eval/error_rate 0.31 eval/num_failed 0 eval/timeouts 0",
-    "dataset shard 00{gpu} loaded: 10 files, 0 corrupt, 0 missing",
-    "Loading extension module fused_adam... ninja: no work to do.",
-    "[rank{gpu}]:[W ProcessGroupNCCL.cpp:4115] Using GPU {gpu} to perform barrier as devices used by this process are unknown",
-    "Heartbeat ok, watchdog armed (timeout 1800 s)",
-    "Interface eth0 10.1.2.{gpu}, MTU 9000, state UP",
-    "resuming from /ckpt/iter_{step:07d}: model, optimizer state and rng restored, hash ok",
+HARMLESS = tuple(
+    line
+    for line in (HERE / "joblogs_harmless.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
 )
 FINISHES = (
     "Training completed successfully in 3:01:22",
@@ -126,11 +94,11 @@ FINISHES = (
 )
 #: What the other ranks and the launcher say once one has failed.
 CASCADE = (
-    "[rank{rank}]:[E{glog} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL("
-    "SeqNum={seq}, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600013 milliseconds "
+    "[rank{rank}]:[E{glog} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600013 milliseconds "
     "before timing out.",
-    "[rank{rank}]:[E{glog} ProcessGroupNCCL.cpp:1664] [PG 0 Rank {rank}] Exception (either an error or timeout) detected "
-    "by watchdog at work: {seq}, last enqueued NCCL work: {seq}, last completed NCCL work: {before}.",
+    "[rank{rank}]:[E{glog} ProcessGroupNCCL.cpp:1664] [PG 0 Rank {rank}] Exception (either an error or timeout) "
+    "detected by watchdog at work: {seq}, last enqueued NCCL work: {seq}, last completed NCCL work: {before}.",
     "terminate called after throwing an instance of 'c10::DistBackendError'",
 )
 LAUNCHER = (
@@ -178,7 +146,8 @@ RETRIED = (
     "WARNING checkpoint upload failed, will retry: An error occurred (SlowDown) when calling the PutObject operation",
     "| WARNING: overflow detected, setting loss scale to: 64.0",
     "wandb: WARNING Network error (ConnectionError), entering retry loop.",
-    "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f>\nAssertionError: can only test a child process",
+    "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f>\n"
+    "AssertionError: can only test a child process",
 )
 
 
@@ -222,7 +191,7 @@ class Job:
 
 
 def job(seed: int, message: str, ranks: int = 16, skew_s: float = 0.0, gpus: int = 8) -> Job:
-    """One rank fails with ``message``; a little later the others time out. Each node's clock is off by up to ``skew_s``."""
+    """One rank fails with ``message``; a little later the others time out. Clocks are off by up to ``skew_s``."""
     r = random.Random(seed)
     made = Job(rank=r.randrange(ranks))
     nodes = [f"gpu-{n:04d}" for n in sorted(r.sample(range(1, 9999), -(-ranks // gpus)))]
@@ -234,8 +203,8 @@ def job(seed: int, message: str, ranks: int = 16, skew_s: float = 0.0, gpus: int
         at = START + off[node]
         pid = 4000 + rank
         lines = [
-            f"{node}:{pid}:{pid} [{rank % gpus}] NCCL INFO comm 0x5a rank {rank} nranks {ranks} cudaDev {rank % gpus} nvmlDev "
-            f"{rank % gpus} busId 1b000 commId 0xabc{seed} - Init COMPLETE"
+            f"{node}:{pid}:{pid} [{rank % gpus}] NCCL INFO comm 0x5a rank {rank} nranks {ranks} cudaDev "
+            f"{rank % gpus} nvmlDev {rank % gpus} busId 1b000 commId 0xabc{seed} - Init COMPLETE"
         ]
         lines += [
             f"{clock(at + n * 10 + r.uniform(0, 0.2))} INFO step {n * 10} loss {loss(r, n):.3f}" for n in range(steps)
