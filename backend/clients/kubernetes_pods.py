@@ -52,13 +52,15 @@ INDEX_NOTES += ("runai-gpu", "gpu-index", "kai.scheduler/gpu-index", "ALIYUN_COM
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How one container ended. ``code`` above 128 is 128 plus the signal where ``signal`` is not said."""
+    """How one container ended. ``code`` above 128 is 128 plus the signal where ``signal`` is not said. before: it was
+    begun anew since."""
 
     container: str
     code: int | None
     signal: int | None
     reason: str
     at: float | None
+    before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +340,9 @@ def _ends(statuses: Sequence[Mapping[str, Any]]) -> Iterator[End]:
             if over:
                 code, signal = whole(over, "exitCode"), whole(over, "signal")
                 signal = signal or (code - 128 if code is not None and 128 < code < 193 else None)
-                yield End(text(one, "name"), code, signal, text(over, "reason"), at(over, "finishedAt"))
+                yield End(
+                    text(one, "name"), code, signal, text(over, "reason"), at(over, "finishedAt"), state == "lastState"
+                )
 
 
 def _disrupted(found: Any) -> str:

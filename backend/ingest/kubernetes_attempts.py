@@ -251,7 +251,7 @@ def _lived(known: str, pod: Pod) -> int:
 
 def _since(pod: Pod, start: float | None) -> Pod:
     """The pod with only those ends that belong to the attempt that began at ``start``."""
-    ends = tuple(end for end in pod.ends if start is None or end.at is None or end.at >= start - ROUNDING_S)
+    ends = tuple(e for e in pod.ends if not e.before or start is None or e.at is None or e.at >= start - ROUNDING_S)
     return replace(pod, ends=ends)
 
 

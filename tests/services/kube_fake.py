@@ -73,6 +73,8 @@ class FakeKube:
     instead: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     url: str = ""
     eviction: str = "v1"
+    #: A watch ends after this many seconds at the latest, so that tests of many reads do not wait for each.
+    longest_watch_s: float = 3600.0
 
     def __post_init__(self) -> None:
         self.lock = threading.Condition()
@@ -254,7 +256,7 @@ class FakeKube:
         if not self.may(asked.user, "watch", asked.group, what):
             raise Refused(403, "Forbidden", f'{what} is forbidden: User "{asked.user}" cannot watch resource "{what}"')
         since = int(asked.params.get("resourceVersion") or 0)
-        end = time.monotonic() + float(asked.params.get("timeoutSeconds") or 60)
+        end = time.monotonic() + min(float(asked.params.get("timeoutSeconds") or 60), self.longest_watch_s)
         if since < self.oldest:
             told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410}
             yield {
