@@ -6,9 +6,11 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from backend.act.base import ClusterBackend
 from backend.act.dry_run import DryRunBackend
@@ -19,20 +21,32 @@ from backend.answers.telemetry import Past
 from backend.changes import Changes
 from backend.clients import kubernetes_access
 from backend.clients.kubernetes import KubeClient
+from backend.clients.loki import LokiReader
 from backend.clients.promql import PrometheusReader
 from backend.clients.slurm import SlurmCli
 from backend.clients.slurm_accounting import Accounting
 from backend.clients.slurm_http import Tokens
 from backend.clients.slurm_rest import SlurmRest
 from backend.clients.slurm_surface import Slurm
-from backend.clock import Clock
+from backend.clock import Clock, utc
 from backend.decide.guards import Limits
+from backend.facts import AttemptFacts
 from backend.history import History
+from backend.ingest import kmsg
 from backend.ingest.base import Source
+from backend.ingest.files import FileSource, Where
+from backend.ingest.follow import Budget
+from backend.ingest.job_verdicts import Verdicts
+from backend.ingest.joblogs import BUDGET as JOB_BUDGET
+from backend.ingest.joblogs import LINGER_S, JobLogSource
+from backend.ingest.journal import JournalSource
+from backend.ingest.kmsg import KmsgSource
 from backend.ingest.kubernetes import KubernetesSource
+from backend.ingest.loki import LokiSource
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.slurm import SlurmSource
 from backend.ingest.slurm_accounting import SlurmAccountingSource
+from backend.ingest.tails import Tails
 from backend.inventory.inventory import Inventory
 from backend.notify.base import Notifier
 from backend.notify.email import EmailNotifier
@@ -45,7 +59,9 @@ from backend.store import system
 from backend.store.engine import Store, migrate, open_store
 from backend.watch import Rules, Watch
 from detectors import registry as detectors
-from detectors.catalogue import Catalogue, load
+from detectors.catalogue import Catalogue, load, log_rules
+from detectors.joblog.reading import Rules as LogRules
+from detectors.kernel.lines import parse, scanner
 from detectors.model import Severity
 
 Role = Literal["all", "observe", "api"]
@@ -68,6 +84,7 @@ class Parts:
     sources: Mapping[str, tuple[tuple[Source, float], ...]] = field(default_factory=dict)
     demo_person: str = ""
     past: Mapping[str, Past] = field(default_factory=dict)
+    tails: Mapping[str, Tails] = field(default_factory=dict)
 
 
 def build(
@@ -96,6 +113,7 @@ def build(
             cluster_rows.ensure_cluster(session, cluster.name, simulated)
     watches: dict[str, Watch] = {}
     sources: dict[str, tuple[tuple[Source, float], ...]] = {}
+    tails: dict[str, Tails] = {}
     for cluster in settings.cluster:
         slurm = slurm_of(cluster)
         backend = (backends or {}).get(cluster.name) or backend_of(cluster, slurm, clock)
@@ -108,10 +126,25 @@ def build(
             reconsider(watch)
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
-        sources[cluster.name] = (*sources_of(cluster, slurm, clock, catalogue), *more)
+        tails[cluster.name] = Tails(tails_folder(settings, cluster.name), cluster.logs.tail_bytes)
+        logs = log_sources(cluster, store, tails[cluster.name])
+        sources[cluster.name] = (*sources_of(cluster, slurm, clock, catalogue), *logs, *more)
     past = {c.name: past_from(c.prometheus[0], catalogue) for c in settings.cluster if c.prometheus}
     return Parts(
-        settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, sources, demo_person, past
+        settings,
+        clock,
+        store,
+        catalogue,
+        secret,
+        watches,
+        notifiers,
+        changes,
+        who,
+        role,
+        sources,
+        demo_person,
+        past,
+        tails,
     )
 
 
@@ -228,6 +261,44 @@ def sources_of(
     if cluster.kubernetes is not None and (client := kubernetes_of(cluster)):
         found.append((KubernetesSource(client, clock, cluster.kubernetes.namespaces), cluster.kubernetes.interval_s))
     return tuple(found)
+
+
+def log_sources(cluster: Cluster, store: Store, tails: Tails) -> tuple[tuple[Source, float], ...]:
+    """What is read of logs: files, the kernel's ring, the journal, Loki, and logs of jobs nobody wrapped."""
+    logs = cluster.logs
+    where = Where.here(ZoneInfo(logs.timezone) if logs.timezone else None)
+    files = [path for path in logs.files if path != kmsg.DEVICE]
+    found: list[tuple[Source, float]] = []
+    if files:
+        budget = Budget(bytes=logs.read_bytes, open_files=logs.open_files)
+        found.append((FileSource(files, parse, scanner().hits, where, budget), logs.interval_s))
+    if kmsg.DEVICE in logs.files:
+        found.append((KmsgSource(parse, where), logs.interval_s))
+    if logs.journal:
+        journal = JournalSource(parse, where.host, logs.journal_matches, logs.journal_directory, logs.timeout_s)
+        found.append((journal, logs.journal_interval_s))
+    if logs.loki_url:
+        reader = LokiReader(logs.loki_url, logs.loki_headers, logs.loki_tenant, logs.timeout_s)
+        loki = LokiSource(reader, logs.loki_queries, parse, where, tails, logs.loki_job_label)
+        found.append((loki, logs.loki_interval_s))
+    if logs.job_logs and (cluster.slurm is not None or cluster.kubernetes is not None):
+        budget = replace(JOB_BUDGET, stats=logs.job_looks, bytes=logs.job_bytes, quiet_s=logs.job_quiet_s)
+        attempts = partial(lately, store, cluster.name)
+        listener = Verdicts(LogRules.of(log_rules()))
+        source = JobLogSource(attempts, tails, where, budget, logs.job_files, listener)
+        found.append((source, logs.job_interval_s))
+    return tuple(found)
+
+
+def lately(store: Store, cluster: str, now: float) -> list[AttemptFacts]:
+    """The attempts that run or ended lately. ``now`` in unix s."""
+    with store.read() as session:
+        rows = cluster_rows.attempts_between(session, cluster, utc(now - LINGER_S), utc(now))
+        return [cluster_rows.attempt_facts(row) for row in rows]
+
+
+def tails_folder(settings: Settings, cluster: str) -> Path:
+    return settings.store.folder / "tails" / cluster
 
 
 def notifiers_of(settings: Settings, url: str) -> dict[str, Notifier]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, field_validator
 from pydantic.fields import FieldInfo
@@ -105,11 +106,61 @@ class Kubernetes(Section):
     timeout_s: float = Field(10.0, gt=0, description="Longest wait for one answer, in seconds.")
 
 
+class Logs(Section):
+    files: tuple[Annotated[str, StringConstraints(pattern=r"^/\S(.*\S)?$")], ...] = Field(
+        (),
+        description="Log files to follow: paths and globs, as in /var/log/kern.log or /var/log/hosts/{host}/*.log; "
+        "{host} is the name of their host. /dev/kmsg is the kernel's ring of this host.",
+    )
+    timezone: str = Field("", description="Zone of times that bear none, as in Europe/Berlin; empty: this machine's.")
+    interval_s: float = Field(1.0, ge=0.2, description="How often to look at files and /dev/kmsg, in seconds.")
+    read_bytes: int = Field(
+        16_777_216, ge=262_144, description="Most that one turn reads of all files; a backlog takes several turns."
+    )
+    open_files: int = Field(256, ge=0, description="Files held open, so that a renamed one is read to its end.")
+    journal: bool = Field(False, description="Read the systemd journal of this host with journalctl.")
+    journal_matches: tuple[str, ...] = Field(
+        ("_TRANSPORT=kernel", "SYSLOG_IDENTIFIER=nv-fabricmanager"),
+        description="What of the journal is read, as journalctl takes it; any of them suffices. Empty: everything.",
+    )
+    journal_directory: str = Field("", description="Folder of journals gathered from other hosts; empty: this host's.")
+    journal_interval_s: float = Field(5.0, ge=1, description="How often to ask journalctl, in seconds.")
+    loki_url: str = Field("", pattern=r"^(https?://\S+)?$", description="Base URL of Loki, as in http://loki:3100.")
+    loki_queries: tuple[str, ...] = Field(
+        (),
+        description='Log queries to read, as in {transport="kernel"}. Empty: kernel words of all that has a job label.',
+    )
+    loki_tenant: str = Field("", description="Tenant of Loki, sent as X-Scope-OrgID.")
+    loki_headers: dict[str, str] = Field(default_factory=dict, repr=False, description="Extra request headers.")
+    loki_job_label: str = Field("", description="Label that holds the job whose line it is; empty: none does.")
+    loki_interval_s: float = Field(5.0, ge=1, description="How often to ask Loki, in seconds.")
+    timeout_s: float = Field(10.0, gt=0, description="Longest wait for journalctl or one answer of Loki, in seconds.")
+    job_logs: bool = Field(
+        True, description="Follow the logs of jobs that Slurm or Kubernetes runs, those that this account may read."
+    )
+    job_interval_s: float = Field(5.0, ge=1, description="How often to look at logs of jobs, in seconds.")
+    job_looks: int = Field(200, ge=1, description="Most looks (stat) at logs of jobs in one turn.")
+    job_bytes: int = Field(4_194_304, ge=262_144, description="Most bytes that one turn reads of logs of jobs.")
+    job_files: int = Field(2_000, ge=1, description="Most logs of jobs that are followed at once.")
+    job_quiet_s: float = Field(60.0, ge=0, description="Longest time between two looks at a log that does not grow.")
+    tail_bytes: int = Field(262_144, ge=8_192, description="What is kept of the last lines of a job, in bytes.")
+
+    @field_validator("timezone")
+    @classmethod
+    def _a_zone(cls, given: str) -> str:
+        try:
+            ZoneInfo(given or "UTC")
+        except (KeyError, ValueError, OSError):
+            raise ValueError("is no time zone. Write it as Europe/Berlin, or leave it empty") from None
+        return given
+
+
 class Cluster(Section):
     name: str = Field("main", min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the cluster.")
     prometheus: tuple[Prometheus, ...] = Field((), description="Prometheus servers to pull from.")
     slurm: Slurm | None = Field(None, description="Slurm as a source and as the hand that acts.")
     kubernetes: Kubernetes | None = Field(None, description="Kubernetes as a source and as the hand that acts.")
+    logs: Logs = Field(default_factory=Logs, description="Log files, the journal, Loki, and logs of jobs.")
     interval_s: float = Field(15.0, ge=1, description="Distance of telemetry ticks, in seconds.")
     lateness_s: float | None = Field(
         None, ge=0, description="How long a tick waits for late samples; empty: one interval."

@@ -100,7 +100,7 @@ def readable(read: Callable[[], Any]) -> Any:
 
 def taken(request: Request, watch: Watch, batch: Batch, rejects: Sequence[Reject], counted: int = 0) -> Response:
     """Commit a batch and say what became of it. Raises Problem 422 where nothing was right and something wrong."""
-    kept = bool(batch.events or batch.attempts or batch.nodes or batch.series)
+    kept = bool(batch.events or batch.series or pipeline.records_of(batch))
     if rejects and not kept and not counted:
         intake_of(request).count(watch.cluster, Accepted(dropped=batch.dropped))
         flaws = [{"where": f"row {r.row}, {r.field}", "what": r.problem} for r in rejects[:20]]
@@ -130,12 +130,14 @@ LOG_EXAMPLE = {
 
 
 @router.post("/logs", operation_id="ingest_logs", response_model=Taken, openapi_extra=rows_body("LogRow", LOG_EXAMPLE))
-def logs(request: Request, watch: WatchOf, body: Plain) -> Response:
-    """Log lines. One that a rule hits is committed as an event before the 2xx; the others are counted."""
+def logs(request: Request, watch: WatchOf, parts: PartsOf, body: Plain) -> Response:
+    """Log lines. One that a rule hits is committed as an event before the 2xx; the others are counted, and those of a
+    job kept among its last: GET jobs/{job}/log."""
     now, kind = unix(watch.clock.now()), content_type(request)
     rows = readable(lambda: read_rows(body, kind, now))
-    with intake_of(request).tails(watch.cluster) as tails:
-        batch = logs_batch(rows, now, parse, tails)
+    tails = parts.tails[watch.cluster]
+    batch = logs_batch(rows, now, parse, tails)
+    tails.flush()
     return taken(request, watch, batch, rows.rejects, len(rows.rows) - len(batch.events))
 
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from backend.api.problems import Problem
 from backend.ingest.labels import Targets
-from backend.ingest.logs import JobTails
 from backend.pipeline import Accepted
 
 #: Bodies worked on at once. One cluster takes them in one after another, so more would only wait and hold memory.
@@ -25,7 +24,6 @@ class Intake:
         self._going = 0
         self._lock = threading.Lock()
         self._targets: dict[str, Targets] = {}
-        self._tails: dict[str, tuple[JobTails, threading.Lock]] = {}
         self.taken: Counter[tuple[str, str]] = Counter()
         self.dropped: Counter[tuple[str, str]] = Counter()
         self.refused: Counter[str] = Counter()
@@ -52,14 +50,6 @@ class Intake:
         """What earlier pushes told about who stands behind which exporter."""
         with self._lock:
             return self._targets.setdefault(cluster, Targets())
-
-    @contextmanager
-    def tails(self, cluster: str) -> Iterator[JobTails]:
-        """The last lines of each job of a cluster, for one thread at a time."""
-        with self._lock:
-            tails, lock = self._tails.setdefault(cluster, (JobTails(), threading.Lock()))
-        with lock:
-            yield tails
 
     def count(self, cluster: str, accepted: Accepted) -> None:
         """Add what became of one body."""

@@ -188,7 +188,8 @@ class JobLogSource:
         self._mine = {}
         for file in self._files.values():
             self._mine.setdefault((file.job, file.restart), []).append(file)
-        over = {(one.job, one.restart): one for one in attempts if one.end is not None and one.outputs}
+        heard = self._listener is not None
+        over = {(one.job, one.restart): one for one in attempts if one.end is not None and (one.outputs or heard)}
         self._ended = {key: one for key, one in over.items() if key not in self._told}
         for job, restart in self._told - keys:
             self._moved[f"{_TOLD}{job}/{restart}"] = None
@@ -245,7 +246,7 @@ class JobLogSource:
             at = said.at if said.at is not None and said.at <= now else now
             shown = said.text if form.name in WRAPPED or file.path in self._pods else text
             line = TailLine(at, shown, file.path, said.host, file.rank, f"{place}+{number}")
-            self._tails.add(file.job, line)
+            self._tails.keep(file.job, line)
 
     def _pods_heard(self, now: float) -> Iterator[RawEvent]:
         """A few pods a turn, in turn. One that cannot be read costs no other."""

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from backend.facts import Batch, RawEvent
 from backend.ingest.rows import MAX_AHEAD_S as MAX_AHEAD_S
@@ -18,6 +19,12 @@ JOB_SOURCES = frozenset({"job", "stdout", "stderr", "training"})
 MAX_LINE = 65_536
 #: What is kept of a line with its event.
 KEPT_CHARS = 4_096
+
+
+class Kept(Protocol):
+    """What keeps the lines that no rule hits, each with its job ("" = none), its time (unix s), host and rank."""
+
+    def add(self, job: str, line: str, at: float = 0.0, host: str = "", rank: str = "") -> None: ...
 
 
 class LogRow(Row):
@@ -54,7 +61,7 @@ def logs_batch(
     rows: Rows[LogRow],
     now: float,
     parse: Callable[[str], KernelCode | None],
-    tails: JobTails | None = None,
+    tails: Kept | None = None,
     max_line: int = MAX_LINE,
 ) -> Batch:
     """Events of the kernel lines that ``parse`` knows. Other lines are counted in ``tails`` and, where they name a
@@ -73,14 +80,14 @@ def logs_batch(
         if row.source not in JOB_SOURCES:
             by_kernel.setdefault((row.host, row.source), []).append((place, line.replace("\n", " ")))
         elif tails is not None:
-            tails.add(row.job, line)
+            tails.add(row.job, line, row.ts, row.host, "" if row.rank is None else str(row.rank))
     for said in by_kernel.values():
         for place, line in whole_lines(said):
             code = parse(line)
             if code is not None:
                 found[place] = event_of(rows.rows[place], line, code)
             elif tails is not None:
-                tails.add(rows.rows[place].job, line)
+                tails.add(rows.rows[place].job, line, rows.rows[place].ts, rows.rows[place].host)
     in_order = tuple(found[place] for place in sorted(found))
     return Batch("logs", now, now, events=in_order, dropped=+dropped)
 
@@ -128,7 +135,7 @@ class JobTails:
         self._most_jobs = most_jobs
         self._jobs: OrderedDict[str, _Tail] = OrderedDict()
 
-    def add(self, job: str, line: str) -> None:
+    def add(self, job: str, line: str, at: float = 0.0, host: str = "", rank: str = "") -> None:
         """Count one line; keep it where it names its job."""
         self.lines += 1
         if not job:

@@ -161,7 +161,7 @@ class LokiSource:
             job = entry.labels.get(self._job_label, "") if self._job_label else ""
             if job and self._tails is not None:
                 said, rank = line.said, entry.labels.get("rank", "")
-                self._tails.add(job, TailLine(entry.ns / _NS, said.text, "", said.host, rank, _key(entry).hex()))
+                self._tails.keep(job, TailLine(entry.ns / _NS, said.text, "", said.host, rank, _key(entry).hex()))
             elif said_by_container(entry.labels):
                 continue
             else:

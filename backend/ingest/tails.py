@@ -33,7 +33,7 @@ class TailLine:
 
 
 class Tails:
-    """``most_bytes`` a job, ``most_jobs`` jobs; those that were silent for longest are forgotten first. ``add`` only
+    """``most_bytes`` a job, ``most_jobs`` jobs; those that were silent for longest are forgotten first. ``keep`` only
     remembers, ``flush`` writes. Threads may share one; so may processes."""
 
     def __init__(self, folder: Path, most_bytes: int = 262_144, most_jobs: int = 2_000) -> None:
@@ -45,7 +45,11 @@ class Tails:
         self.lines = 0
         self.failed = ""
 
-    def add(self, job: str, line: TailLine) -> None:
+    def add(self, job: str, line: str, at: float = 0.0, host: str = "", rank: str = "") -> None:
+        """Count one pushed line, and keep it where it names its job."""
+        self.keep(job, TailLine(at, line, "", host, rank))
+
+    def keep(self, job: str, line: TailLine) -> None:
         """Count one line, and keep it where it names its job."""
         with self._lock:
             self.lines += 1

@@ -5,77 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
-from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.ingest.follow import CUT, LOST, STATS, Budget, Follower, Piece
+from backend.ingest.follow import CUT, STATS, Budget
 from backend.ingest.leftovers import bases, is_leftover
 from backend.ingest.track import MAX_LINE_BYTES, Track, cut
-
-T = 1_770_000_000.0
-GRACE_S = 10.0
-
-
-class Reader:
-    """A Follower in a test's hands: what it brought counts once it is committed, as in the loop."""
-
-    def __init__(self, *paths: Path, budget: Budget | None = None, rotates: bool = True) -> None:
-        self.paths, self.budget, self.rotates = paths, budget, rotates
-        self.marks: dict[str, str] = {}
-        self.lines: list[str] = []
-        self.now = T
-        self.start()
-
-    def start(self) -> None:
-        self.follower = Follower(self.budget, GRACE_S, rotates=self.rotates)
-        for path in self.paths:
-            self.follower.want(str(path))
-        self.follower.resume(self.marks)
-
-    def turn(self, *, crash: bool = False) -> list[str]:
-        self.now += 1
-        brought = [line for piece in self.follower.turn(self.now) for line in lines_of(piece)]
-        if crash:
-            self.start()
-            return []
-        for name, mark in self.follower.moved().items():
-            if mark is None:
-                self.marks.pop(name, None)
-            else:
-                self.marks[name] = mark
-        self.lines += brought
-        return brought
-
-    def drain(self, most: int = 60) -> list[str]:
-        """Until nothing comes any more, and past the grace."""
-        brought, idle = [], 0
-        for _ in range(most * 20):
-            new = self.turn()
-            brought += new
-            idle = 0 if new or self.follower.more else idle + 1
-            if idle == 3:
-                self.now += GRACE_S
-            if idle > 6:
-                break
-        return brought
-
-
-def lines_of(piece: Piece) -> list[str]:
-    text = piece.chunk.decode(errors="replace")
-    return [line[:MAX_LINE_BYTES] for line in text.removesuffix("\n").split("\n")]
-
-
-def append(path: Path, *lines: str, end: str = "\n") -> None:
-    with path.open("ab") as file:
-        for line in lines:
-            file.write((line + end).encode())
-
+from tests.backend.ingest.following import GRACE_S, Reader, append
 
 # --- one thing after another ------------------------------------------------------------------------------------------
 
@@ -406,140 +345,6 @@ def test_no_more_files_are_held_open_than_allowed(tmp_path: Path) -> None:
     reader.drain()
     assert len(os.listdir("/proc/self/fd")) - before <= 5
     reader.start()
-
-
-# --- any order of everything ------------------------------------------------------------------------------------------
-
-
-class Site:
-    """A log, its writer and its rotation, and every line that was written whole."""
-
-    def __init__(self, folder: Path, budget: Budget) -> None:
-        self.log = folder / "kern.log"
-        self.clock = count(1)
-        self.numbers = count()
-        self.written: list[str] = []
-        self.begun = ""
-        self.writes_to = self.log
-        self.log.touch()
-        self.reader = Reader(self.log, budget=budget)
-        self.line()
-        self.reader.turn()
-
-    def put(self, text: str) -> None:
-        with self.writes_to.open("ab") as file:
-            file.write(text.encode())
-        self.stamp(self.writes_to)
-
-    def stamp(self, path: Path) -> None:
-        """Files written one after another have different times, as on a real system."""
-        at = T + next(self.clock)
-        os.utime(path, (at, at))
-
-    def line(self, length: int = 0) -> None:
-        text = f"{next(self.numbers)}:" + "x" * length
-        self.written.append((self.begun + text)[:MAX_LINE_BYTES])
-        self.begun = ""
-        self.put(text + "\n")
-
-    def long_line(self) -> None:
-        self.line(100_000)
-
-    def some(self) -> None:
-        for _ in range(50):
-            self.line(30)
-
-    def part(self) -> None:
-        text = f"[part {next(self.numbers)}]"
-        self.begun += text
-        self.put(text)
-
-    def _break(self) -> None:
-        """What was begun stays a line of its own."""
-        if self.begun:
-            self.written.append(self.begun)
-            self.begun = ""
-
-    def _shift(self) -> None:
-        for n in range(30, 0, -1):
-            old = self.log.with_name(f"kern.log.{n}")
-            if old.exists():
-                old.rename(self.log.with_name(f"kern.log.{n + 1}"))
-
-    def rename(self) -> None:
-        """The writer keeps its file until it is told."""
-        if not self.log.exists() or self.writes_to != self.log:
-            return self.reopen()
-        self._shift()
-        self.log.rename(self.log.with_name("kern.log.1"))
-        self.writes_to = self.log.with_name("kern.log.1")
-
-    def reopen(self) -> None:
-        if self.writes_to != self.log:
-            self._break()
-            self.writes_to = self.log
-            self.log.touch()
-            self.stamp(self.log)
-
-    def create_early(self) -> None:
-        """The new file is there while the writer still writes the old one."""
-        if self.writes_to != self.log and not self.log.exists():
-            self.log.touch()
-            self.stamp(self.log)
-
-    def copy_and_truncate(self) -> None:
-        self.reopen()
-        self.line()
-        self.reader.drain()  # nobody could tell that a file was emptied of which nothing was read
-        self.line()
-        self._shift()
-        shutil.copyfile(self.log, self.log.with_name("kern.log.1"))
-        self.stamp(self.log.with_name("kern.log.1"))
-        os.truncate(self.log, 0)
-        self._break()
-        self.line(7)
-
-    def turn(self) -> None:
-        self.reader.turn()
-
-    def crash(self) -> None:
-        self.reader.turn(crash=True)
-
-    def restart(self) -> None:
-        self.reader.start()
-
-
-DEEDS: list[Callable[[Site], None]] = [
-    Site.line, Site.line, Site.some, Site.long_line, Site.part, Site.rename, Site.create_early, Site.reopen,
-    Site.copy_and_truncate, Site.turn, Site.turn, Site.crash, Site.restart,
-]  # fmt: skip
-
-
-def play(folder: Path, deeds: list[Callable[[Site], None]], budget: Budget) -> None:
-    site = Site(folder, budget)
-    for deed in deeds:
-        deed(site)
-    site.reopen()
-    site.line()
-    site.reader.drain()
-    assert sorted(site.reader.lines) == sorted(site.written)
-    assert site.reader.follower.counts[LOST] == 0
-    for name in list(site.reader.marks):
-        assert "#" not in name, "a file that left is remembered for ever"
-
-
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    deeds=st.lists(st.sampled_from(DEEDS), max_size=40),
-    open_files=st.sampled_from([0, 256]),
-    tight=st.booleans(),
-)
-def test_every_whole_line_comes_once_in_any_order_of_writes_rotations_and_crashes(
-    tmp_path: Path, deeds: list[Callable[[Site], None]], open_files: int, tight: bool
-) -> None:
-    size = 70_000 if tight else 262_144
-    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
-        play(Path(folder), deeds, Budget(bytes=size, chunk_bytes=size, open_files=open_files))
 
 
 @settings(max_examples=200, deadline=None)
