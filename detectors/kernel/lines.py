@@ -73,6 +73,16 @@ def _kit() -> tuple[Scanner, tuple[tuple[int, ...], ...], tuple[Reader, ...]]:
     return Scanner(places), tuple(map(tuple, places.values())), tuple(reader for _, reader in wanted)
 
 
+def codes(pieces: Iterable[bytes]) -> Iterator[KernelCode]:
+    """What all lines of a log say, of one that comes in pieces that end behind newlines (``scan.chunks``)."""
+    look = scanner().hits
+    for piece in pieces:
+        for start, end in look(piece):
+            code = parse(piece[start : min(end, start + 4 * MAX_CHARS)].decode(errors="replace"))
+            if code is not None:
+                yield code
+
+
 def joined(lines: Iterable[str]) -> Iterator[str]:
     """Lines of one host in order, with messages that the kernel prints over several lines made one again: the loss on
     PCIe, and the records of the firmware's error source."""

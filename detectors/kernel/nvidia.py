@@ -25,6 +25,7 @@ _WHERE = re.compile(r"\(GPC\s{1,2}(\d{1,3}),\s{0,2}TPC\s{1,2}(\d{1,3})(?:,\s{0,2
 _LOST = "fallen off the bus"
 #: An address only counts where the text says that it is a GPU's: clock times look like addresses.
 _GPU_AT = re.compile(rf"(?:GPU(?:\s+at)?\s+|PCI:|nvidia )(?:PCI:)?({ADDRESS})")
+_NAMED = "The NVIDIA GPU "
 _DRIVER = ("NVRM", "GPU", "nvidia")
 
 #: DCGM field 1523 and the number in an Xid 154 line mean the same.
@@ -78,6 +79,8 @@ def _lost(line: str) -> KernelCode | None:
             continue
         before = line[at:place]
         addresses = list(_GPU_AT.finditer(before))
+        if not addresses and _NAMED in before:
+            return None  # it names the card, and the name cannot be read: a torn line proves nothing
         # The last address stands nearest to what is said of it.
         pci = pci_of(*addresses[-1].group(2, 3, 4)) if addresses else ""
         return KernelCode("xid", "79", pci, kept(line[at:]), {"said": "text"})
