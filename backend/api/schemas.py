@@ -8,9 +8,10 @@ from pydantic import BaseModel
 
 from backend.ingest.jobs import JobRow
 from backend.ingest.logs import LogRow
+from backend.ingest.pushed_changes import ChangeRow
 from backend.ingest.topology import NodeRow
 
-MODELS: dict[str, type[BaseModel]] = {"LogRow": LogRow, "JobRow": JobRow, "NodeRow": NodeRow}
+MODELS: dict[str, type[BaseModel]] = {"LogRow": LogRow, "JobRow": JobRow, "NodeRow": NodeRow, "ChangeRow": ChangeRow}
 
 
 def row_schema(name: str) -> dict[str, Any]:

@@ -222,7 +222,8 @@ class Inventory:
 
     def _learn_past(self, session: Session, batch: Batch, now: datetime) -> None:
         """Versions, outages, maintenance and cables; none of them makes a node."""
-        told = [replace(one, node=self._name(one.node, now, make=False)) for one in batch.versions]
+        whose = ((self._name(one.node, now, make=False), one) for one in batch.versions)
+        told = [replace(one, node=name) for name, one in whose if name or not one.node]
         for place, at in self._places.take_boots():
             told.append(VersionFacts(place.name, BOOT, at.isoformat(timespec="seconds"), unix(at), source=OBSERVED))
         self._ledger.hear(told, batch.source)
