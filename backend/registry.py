@@ -113,7 +113,7 @@ def build(
             cluster_rows.ensure_cluster(session, cluster.name, simulated)
     watches: dict[str, Watch] = {}
     sources: dict[str, tuple[tuple[Source, float], ...]] = {}
-    tails: dict[str, Tails] = {}
+    tails = {one.name: Tails(tails_folder(settings, one.name), one.logs.tail_bytes) for one in settings.cluster}
     for cluster in settings.cluster:
         slurm = slurm_of(cluster)
         backend = (backends or {}).get(cluster.name) or backend_of(cluster, slurm, clock)
@@ -126,26 +126,11 @@ def build(
             reconsider(watch)
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
-        tails[cluster.name] = Tails(tails_folder(settings, cluster.name), cluster.logs.tail_bytes)
         logs = log_sources(cluster, store, tails[cluster.name])
         sources[cluster.name] = (*sources_of(cluster, slurm, clock, catalogue), *logs, *more)
     past = {c.name: past_from(c.prometheus[0], catalogue) for c in settings.cluster if c.prometheus}
-    return Parts(
-        settings,
-        clock,
-        store,
-        catalogue,
-        secret,
-        watches,
-        notifiers,
-        changes,
-        who,
-        role,
-        sources,
-        demo_person,
-        past,
-        tails,
-    )
+    rest = (sources, demo_person, past, tails)
+    return Parts(settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, *rest)
 
 
 def past_from(server: Prometheus, catalogue: Catalogue) -> Past:

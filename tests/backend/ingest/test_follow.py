@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from backend.ingest.follow import CUT, STATS, Budget
 from backend.ingest.leftovers import bases, is_leftover
 from backend.ingest.track import MAX_LINE_BYTES, Track, cut
-from tests.backend.ingest.following import GRACE_S, Reader, append
+from tests.backend.ingest.following import GRACE_S, Reader, T, append
 
 # --- one thing after another ------------------------------------------------------------------------------------------
 
