@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from backend.facts import AttemptFacts, IncidentFacts
-from backend.reliability.outcomes import NODE_STATES
+from backend.reliability.outcomes import NODE_STATES, failed_nodes
 
 #: A cause is looked for from this long before the end of an attempt to this long after it, s (papers.md 3).
 BEFORE_S, AFTER_S = 600.0, 300.0
@@ -121,7 +121,8 @@ def judge(attempt: AttemptFacts, failed: bool, log_class: str | None, seen: Sequ
         said = log_class if log_class and table.classes.get(log_class) else table.log_class.get(fault.kind, log_class)
         return Verdict(True, said, f"{fault.kind} on {fault.entity}", fault)
     if attempt.state in NODE_STATES:
-        return Verdict(True, log_class or "node_fail", f"{attempt.state}: the scheduler lost a node")
+        lost = ", ".join(failed_nodes(attempt)) or "a node"
+        return Verdict(True, log_class or "node_fail", f"{attempt.state}: the scheduler lost {lost}")
     whose = table.classes.get(log_class) if log_class else None
     if whose is not None:
         return Verdict(whose, log_class, f"{'infrastructure' if whose else 'user'}: {log_class}")

@@ -67,6 +67,8 @@ def _told_once(rows: list[AttemptFacts]) -> list[AttemptFacts]:
 
 
 def _same(a: AttemptFacts, b: AttemptFacts) -> bool:
+    if a.life != b.life:
+        return False
     if a.start is not None and b.start is not None:
         return a.start == b.start
     return a.submit is None or b.submit is None or a.submit == b.submit

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from backend.reliability.account import Account, Accounts
 from backend.reliability.causes import AFTER_S, BEFORE_S
 from backend.reliability.exclusions import is_drain
+from backend.reliability.outcomes import failed_nodes
 from detectors.model import Severity
 
 #: Signs of one node that begin within this of the last one are one fault, s: a repair and its return take longer.
@@ -59,15 +60,13 @@ def _explain(
     """Put the failure on its node where that is known and shows no sign yet."""
     attempt, cause = account.attempt, account.verdict.cause
     assert attempt.end is not None
+    blamed = failed_nodes(attempt) or (attempt.nodes if len(attempt.nodes) == 1 else ())
     if cause is not None and not set(cause.nodes).isdisjoint(attempt.nodes):
-        for node in cause.nodes[:1]:
-            signs[node].append((cause.begin, cause.kind))
-        return
-    if cause is not None or any(_within(times.get(node, []), attempt.end) for node in attempt.nodes):
-        return  # a fault beyond the nodes, or one of a node that is counted already
-    if len(attempt.nodes) == 1:
-        signs[attempt.nodes[0]].append((attempt.end, attempt.state))
-    elif attempt.nodes:
+        signs[cause.nodes[0]].append((cause.begin, cause.kind))
+    elif blamed:
+        for node in blamed:
+            signs[node].append((attempt.end, attempt.state))
+    elif cause is None and not any(_within(times.get(node, []), attempt.end) for node in attempt.nodes):
         open_ones.append(Fault("", attempt.end, attempt.end, attempt.state, attempt.nodes))
 
 

@@ -17,6 +17,8 @@ NODE_STATES = frozenset({"NODE_FAIL", "BOOT_FAIL"})
 #: Names under which a scheduler, an agent of the cluster or we ask for a requeue; another name is a person's.
 SYSTEMS = frozenset({"", "root", "slurm", "slurmctld", "system", "scheduler", "kubernetes", "kubelet", "watchkeeper"})
 
+#: How a record names the node that took a job down (sacct's FailedNode, kept in the reason).
+_FAILED_NODE = re.compile(r"\bfailed node ([^\s;]+)")
 _WORD = re.compile(r"[A-Z_]+")
 
 
@@ -44,3 +46,9 @@ def failed(attempt: AttemptFacts, following: AttemptFacts | None) -> bool:
     if state in REQUEUED and ended(attempt):
         return following is None or not asked_by_person(following.requeued_by)
     return state in FAILED
+
+
+def failed_nodes(attempt: AttemptFacts) -> tuple[str, ...]:
+    """The nodes that its own record blames; only such as it ran on."""
+    found = _FAILED_NODE.search(attempt.reason)
+    return tuple(node for node in found[1].split(",") if node in attempt.nodes) if found else ()

@@ -16,12 +16,16 @@ from backend.reliability.account import Account, Accounts, RunAccount
 from backend.reliability.ettr import Ettr, close, ettr, sliding
 from backend.reliability.parts import PARTS, Bounds
 from backend.reliability.totals import (
+    bounds_json,
     checkpoints_json,
+    cost_json,
     exclusions_json,
     failures_json,
     lemons_json,
     number,
+    repair_json,
     retry_json,
+    together_json,
 )
 
 #: A part is told as one number where its bounds leave less open than this share of the wall, or this long an attempt.
@@ -45,6 +49,9 @@ def reliability_json(accounts: Accounts) -> dict[str, Any]:
         "retry": retry_json(accounts),
         **exclusions_json(accounts),
         "failures": failures_json(accounts),
+        "repair": repair_json(accounts),
+        "cost": cost_json(accounts),
+        "together": together_json(accounts),
         "lemons": lemons_json(accounts),
         "checkpoints": checkpoints_json(accounts),
         "left_out": [{"job": p.job, "restart": p.restart, "what": p.what} for p in accounts.problems],
@@ -107,13 +114,13 @@ def _ettr_json(sums: Ettr) -> dict[str, Any]:
     waits = {"queue_eligible": sums.queue_s, "hold": sums.hold_s}
     parts = {part: part_number(sums.parts[part], sums.wall_s, attempts) for part in PARTS}
     bounded = any(sums.parts[part].width > 0 for part in PARTS)
-    more = {"decomposition_bounds_s": {part: pair(sums.parts[part]) for part in PARTS}} if bounded else {}
+    more = {"decomposition_bounds_s": {part: bounds_json(sums.parts[part]) for part in PARTS}} if bounded else {}
     return {
         "ettr": number(close(sums.ettr)),
         "ettr_incl_hold": number(close(sums.incl_hold)),
         "ettr_saves_productive": number(close(sums.saves_productive)),
         "ettr_replica_weighted": number(close(sums.weighted)),
-        "ettr_bounds": pair(sums.ettr) if sums.ettr is not None else None,
+        "ettr_bounds": bounds_json(sums.ettr) if sums.ettr is not None else None,
         "decomposition_s": {**parts, **{name: round(s, 3) for name, s in waits.items()}},
         **more,
     }
@@ -132,8 +139,3 @@ def _quality(told: tuple[Account, ...]) -> dict[str, float | None]:
 def part_number(bounds: Bounds, wall_s: float, attempts: int) -> float | None:
     """A part as one number, null where its bounds leave more open than PART_SHARE or PART_S an attempt."""
     return round(bounds.middle, 3) if bounds.width <= 2 * max(PART_SHARE * wall_s, PART_S * attempts) else None
-
-
-def pair(bounds: Bounds) -> list[float | None]:
-    """[low, high]; null for a side without a bound."""
-    return [number(bounds.low), number(bounds.high)]

@@ -161,7 +161,7 @@ def _submissions(attempts: Sequence[AttemptFacts], named: Mapping[int, str]) -> 
 
 def _requeued(before: AttemptFacts, after: AttemptFacts) -> bool:
     """Whether ``after`` is a requeue of ``before``, both of one job id; else the id was used again."""
-    if before.user and after.user and before.user != after.user:
+    if before.life != after.life or (before.user and after.user and before.user != after.user):
         return False
     if before.name and after.name and before.name != after.name:
         return False

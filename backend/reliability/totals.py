@@ -1,4 +1,4 @@
-"""Parts of reliability.json: retries, exclusions and drains, failures."""
+"""The sections of reliability.json as JSON values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import Any, Literal
 from backend.facts import NodeFacts
 from backend.reliability.account import Accounts
 from backend.reliability.checkpoints import Advice, Cost, advice, cost
+from backend.reliability.cost import by_cause, goodput, waterfall
 from backend.reliability.exclusions import Concentration, coverage, drains, exclusions
 from backend.reliability.expected import mttf_s
 from backend.reliability.faults import node_faults
 from backend.reliability.intervals import Interval, rate
 from backend.reliability.lemons import lemons
 from backend.reliability.mttf import Failures, by_size, failures
+from backend.reliability.parts import Bounds
+from backend.reliability.repair import detection_s, outage_s, repair_s
 from backend.reliability.retries import Hand, chains_of, counted, gaps, quartiles
+from backend.reliability.together import together
 
 
 def retry_json(accounts: Accounts) -> dict[str, Any]:
@@ -99,6 +103,64 @@ def failures_json(accounts: Accounts) -> dict[str, Any]:
         "fleet_mttf_ci95": interval(fleet_within),
         "by_size": [_size_json(accounts, *size) for size in by_size(accounts)],
     }
+
+
+def repair_json(accounts: Accounts) -> dict[str, Any]:
+    """Times to notice and to mend, as measured."""
+    return {
+        "incident_repair": _spread_json(repair_s(accounts)),
+        "node_outage": _spread_json(outage_s(accounts)),
+        "detection": _spread_json(detection_s(accounts)),
+    }
+
+
+def cost_json(accounts: Accounts) -> dict[str, Any]:
+    """GPU-hours by part and by cause as [least, most], and the goodput lost by Meta's rule."""
+    lost = goodput(accounts)
+    return {
+        "gpu_hours": {part: bounds_json(sums) for part, sums in waterfall(accounts.attempts).items()},
+        "by_cause": {
+            name: {"failures": count, "gpu_hours": bounds_json(sums)}
+            for name, (count, sums) in by_cause(accounts).items()
+        },
+        "goodput": {
+            "direct_gpu_hours": number(lost.direct_h),
+            "direct_jobs": lost.direct,
+            "second_order_gpu_hours": number(lost.second_h),
+            "second_order_jobs": lost.second,
+        },
+    }
+
+
+def together_json(accounts: Accounts) -> list[dict[str, Any]]:
+    """Kinds of incidents that were seen together on a node."""
+    return [
+        {
+            "kind": pair.kind,
+            "with": pair.other,
+            "together": pair.k,
+            "n": pair.n,
+            "share": number(pair.k / pair.n),
+            "ci95": interval(pair.interval),
+            "expected_by_chance": number(pair.expected),
+        }
+        for pair in together(accounts)
+    ]
+
+
+def _spread_json(values: list[float]) -> dict[str, Any]:
+    spread = quartiles(values)
+    return {
+        "n": spread.n,
+        "mean_s": number(math.fsum(values) / len(values) if values else None),
+        "median_s": number(spread.median_s),
+        "q1_s": number(spread.q1_s),
+        "q3_s": number(spread.q3_s),
+    }
+
+
+def bounds_json(found: Bounds) -> list[float | None]:
+    return [number(found.low), number(found.high)]
 
 
 def _size_json(accounts: Accounts, low: int, high: int, found: Failures) -> dict[str, Any]:

@@ -1,0 +1,117 @@
+"""What failures cost: lost GPU-hours by cause, node and part, and the jobs that fell for another's failure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from backend.reliability.account import Account, Accounts
+from backend.reliability.parts import Bounds, exactly
+
+#: What a failure takes from goodput at most: work since the last save, taken as this long, s (papers.md 3).
+GOODPUT_S = 1800.0
+#: A preemption this soon before a failed job starts again made room for it, s.
+MADE_ROOM_S = 60.0
+#: Parts of the time that are no training.
+LOST = ("startup", "load", "save_stall", "lost_since_checkpoint", "hang", "teardown")
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """GPU-hours lost by Meta's rule (papers.md 3): min(runtime, 30 min) x GPUs of jobs that the infrastructure ended,
+    and of those preempted so that one of them could start again."""
+
+    direct_h: float
+    direct: int
+    second_h: float
+    second: int
+
+    @property
+    def second_share(self) -> float | None:
+        total = self.direct_h + self.second_h
+        return self.second_h / total if total > 0 else None
+
+
+def gpus(account: Account) -> int:
+    return len(account.attempt.nodes) * account.attempt.gpus_per_node
+
+
+def gpu_hours(seconds: Bounds, account: Account) -> Bounds:
+    scale = gpus(account) / 3600
+    return Bounds(seconds.low * scale, seconds.high * scale)
+
+
+def waterfall(accounts: Iterable[Account]) -> dict[str, Bounds]:
+    """GPU-hours by part; queue and hold held no GPU, and count at the size of the attempt that waited."""
+    sums: defaultdict[str, Bounds] = defaultdict(lambda: exactly(0.0))
+    for account in accounts:
+        for part, bounds in account.parts.items():
+            sums[part] = sums[part] + gpu_hours(bounds, account)
+        sums["queue_eligible"] = sums["queue_eligible"] + gpu_hours(exactly(account.queue_s), account)
+        sums["hold"] = sums["hold"] + gpu_hours(exactly(account.hold_s), account)
+    return dict(sums)
+
+
+def by_cause(accounts: Accounts) -> dict[str, tuple[int, Bounds]]:
+    """(failures, GPU-hours that they took) by kind of incident, class of log or state: the steps since the save, the
+    hang, and the way back (startup and load) of the next attempt."""
+    sums: defaultdict[str, tuple[int, Bounds]] = defaultdict(lambda: (0, exactly(0.0)))
+    for run in accounts.runs:
+        for lane in run.lanes:
+            for account, following in zip(lane, (*lane[1:], None), strict=True):
+                if not account.failed:
+                    continue
+                lost = account.parts["lost_since_checkpoint"] + account.parts["hang"]
+                taken = gpu_hours(lost, account)
+                if following is not None:
+                    back = following.parts["startup"] + following.parts["load"]
+                    taken = taken + gpu_hours(back, following)
+                count, so_far = sums[name_of(account)]
+                sums[name_of(account)] = (count + 1, so_far + taken)
+    return dict(sorted(sums.items(), key=lambda item: (-item[1][1].middle, item[0])))
+
+
+def name_of(account: Account) -> str:
+    """What a failure is counted under."""
+    cause = account.verdict.cause
+    return cause.kind if cause is not None else account.verdict.log_class or f"unknown ({account.attempt.state})"
+
+
+def by_node(accounts: Accounts) -> Mapping[str, Bounds]:
+    """GPU-hours that the failures of each node took from whole jobs, where the node is known."""
+    sums: defaultdict[str, Bounds] = defaultdict(lambda: exactly(0.0))
+    for account in accounts.attempts:
+        cause = account.verdict.cause
+        if account.failed and account.verdict.infra and cause is not None and cause.nodes:
+            lost = account.parts["lost_since_checkpoint"] + account.parts["hang"]
+            sums[cause.nodes[0]] = sums[cause.nodes[0]] + gpu_hours(lost, account)
+    return dict(sorted(sums.items(), key=lambda item: (-item[1].middle, item[0])))
+
+
+def goodput(accounts: Accounts) -> Goodput:
+    """Direct and second-order losses. Second-order: preempted at most MADE_ROOM_S before the next attempt of a job that
+    the infrastructure had ended, on a node that it then got."""
+    hit = [a for a in accounts.attempts if a.failed and a.verdict.infra is True]
+    again: list[Account] = []
+    for run in accounts.runs:
+        for lane in run.lanes:
+            again += [b for a, b in zip(lane, lane[1:], strict=False) if a.failed and a.verdict.infra is True]
+    arrivals: defaultdict[str, list[float]] = defaultdict(list)
+    for account in again:
+        for node in account.attempt.nodes:
+            if account.attempt.start is not None:
+                arrivals[node].append(account.attempt.start)
+    pushed = [a for a in accounts.attempts if a.attempt.state == "PREEMPTED" and _made_room(a, arrivals)]
+    return Goodput(_taken(hit), len(hit), _taken(pushed), len(pushed))
+
+
+def _made_room(account: Account, arrivals: Mapping[str, list[float]]) -> bool:
+    end = account.attempt.end
+    if end is None:
+        return False
+    return any(0 <= at - end <= MADE_ROOM_S for node in account.attempt.nodes for at in arrivals.get(node, ()))
+
+
+def _taken(accounts: Iterable[Account]) -> float:
+    return sum(min(a.recorded_s, GOODPUT_S) * gpus(a) / 3600 for a in accounts)
