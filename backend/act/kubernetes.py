@@ -263,7 +263,7 @@ def pod_paths(namespaces: Sequence[str]) -> list[str]:
 
 def _working(record: NodeRecord, pods: Sequence[Pod]) -> NodeFacts:
     """The node with the work that holds its accelerators."""
-    holding = [pod for pod in pods if pod.holds and (pod.gpus or pod.shares or pod.claims)]
+    holding = [pod for pod in pods if pod.holds and pod.accelerated]
     jobs = tuple(dict.fromkeys(pod.id for pod in sorted(holding, key=lambda pod: (pod.created or 0.0, pod.id))))
     used = sum(pod.gpus or len(pod.claims) for pod in holding)
     return with_work(record, jobs, used, any(pod.deleting for pod in holding))

@@ -116,13 +116,18 @@ class Pod:
         return self.phase in ("Succeeded", "Failed")
 
     @property
+    def accelerated(self) -> bool:
+        """Whether it asks for GPUs, slices of them, or devices by claim."""
+        return bool(self.gpus or self.shares or self.claims)
+
+    @property
     def holds(self) -> bool:
         """Whether it holds its node's GPUs now."""
         return bool(self.node) and not self.over and not self.daemon
 
 
 def pod_of(found: Any, known: Conventions) -> Pod | None:
-    """One pod; None where it has no name, or works on no accelerator at all."""
+    """One pod; None where it has no name, namespace or uid."""
     name, namespace = text(found, "metadata", "name"), text(found, "metadata", "namespace")
     uid = text(found, "metadata", "uid")
     if not (name and namespace and uid):
@@ -283,8 +288,8 @@ def _indices(notes: Mapping[str, str]) -> tuple[int, ...]:
             continue
         if said.lstrip()[:1] in ("{", "["):
             return tuple(sorted(set(_minors(said))))
-        found = {int(number) for number in re.findall(r"(?<![0-9.])[0-9]{1,3}(?![0-9.])", said)}
-        return tuple(sorted(found)) if len(found) <= 128 else ()
+        pieces = [re.fullmatch(r"(?:.*[^0-9.])?([0-9]{1,3})\s*", piece) for piece in said[:2000].split(",")]
+        return tuple(sorted({int(piece[1]) for piece in pieces if piece is not None}))
     return ()
 
 

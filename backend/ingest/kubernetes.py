@@ -12,7 +12,7 @@ from typing import Any
 
 from backend.clients.kubernetes import KubeClient, KubeError
 from backend.clients.kubernetes_conventions import Conventions, conventions
-from backend.clients.kubernetes_json import objects, text
+from backend.clients.kubernetes_json import objects, table, text
 from backend.clients.kubernetes_nodes import NodeRecord, node_of, with_work
 from backend.clients.kubernetes_pods import Pod, pod_of
 from backend.clients.kubernetes_work import OWNERS, Owner, claim_of, owner_of
@@ -106,7 +106,7 @@ class KubernetesSource:
     def _fresh_start(self) -> None:
         self._rejected = Counter[str]()
         self._nodes: Mirror[Any] = Mirror("/api/v1/nodes", self._node, needed=True)
-        self._pods = self._mirrors("/api/v1/{}pods", partial(pod_of, known=self._known), needed=True)
+        self._pods: list[Mirror[Pod]] = self._mirrors("/api/v1/{}pods", self._pod, needed=True)
         warnings = self._mirrors("/api/v1/{}events", said_of, params={"fieldSelector": "type=Warning"}, keep=False)
         of_nodes = Mirror[Said]("/api/v1/events", said_of, {"fieldSelector": "involvedObject.kind=Node"}, keep=False)
         self._said = [*warnings, of_nodes]
@@ -119,10 +119,14 @@ class KubernetesSource:
         if not text(found, "metadata", "name"):
             self._rejected["nodes without a name"] += 1
             return None
-        status = {
-            key: said for key, said in found.get("status", {}).items() if key not in ("images", "volumesAttached")
-        }
-        return {**found, "status": status} if isinstance(found.get("status"), Mapping) else found
+        bulk = ("images", "volumesAttached")
+        return {**found, "status": {key: said for key, said in table(found, "status").items() if key not in bulk}}
+
+    def _pod(self, found: Any) -> Pod | None:
+        """Pods that ask for no accelerator are not kept: on most clusters these are nine of ten."""
+        pod = pod_of(found, self._known)
+        self._rejected["pods without a name"] += pod is None
+        return pod if pod is not None and pod.accelerated else None
 
     def _mirrors(self, path: str, parse: Any, **more: Any) -> list[Mirror[Any]]:
         return [Mirror(path.format(place), parse, **more) for place in self._places]
@@ -181,7 +185,7 @@ class KubernetesSource:
     def _with_work(self, records: Sequence[NodeRecord], pods: Sequence[Pod]) -> Iterator[NodeFacts]:
         on: dict[str, list[Pod]] = {}
         for pod in pods:
-            if pod.holds and _accelerated(pod):
+            if pod.holds and pod.accelerated:
                 on.setdefault(pod.node, []).append(pod)
         for record in records:
             here = sorted(on.get(record.facts.name, []), key=lambda pod: (pod.created or 0.0, pod.id))
@@ -194,7 +198,7 @@ class KubernetesSource:
         gone: dict[str, list[Pod]] = {}
         for into, found in ((mine, pods), (gone, [pod for one in self._pods for pod in one.gone])):
             for pod in found:
-                if not pod.daemon and _accelerated(pod):
+                if not pod.daemon and pod.accelerated:
                     into.setdefault(pod.id, []).append(pod)
         owners = self._owners_by_job(mine)
         jobs = [*mine, *(job for job in (*owners, *gone) if job not in mine)]
@@ -235,7 +239,3 @@ class KubernetesSource:
             if event is not None and event.dedupe not in seen:
                 seen.add(event.dedupe)
                 yield replace(event, attrs={**event.attrs, "source": self._name})
-
-
-def _accelerated(pod: Pod) -> bool:
-    return bool(pod.gpus or pod.shares or pod.claims)

@@ -376,3 +376,15 @@ def test_only_the_namespaces_that_are_named_are_looked_at(fake: FakeKube, world:
     batch = Reader(fake, namespaces=(world.served.namespace,)).read()
     assert {one.job for one in batch.attempts} == {job} and len(batch.nodes) == 5
     assert hidden not in {one.job for one in batch.attempts}
+
+
+def test_odd_objects_are_counted_and_everything_around_them_is_read(fake: FakeKube, world: KubeWorld) -> None:
+    job, _ = world.busy()
+    odd = {"metadata": {"name": "bad name!", "uid": "odd", "resourceVersion": "1"}, "spec": [], "status": "?"}
+    fake.objects[("", "nodes", "", "odd")] = odd
+    fake.objects[("", "pods", "x", "odd")] = {"metadata": {"uid": "odd", "labels": [1]}, "spec": 7}
+    fake.objects[("batch", "jobs", "x", "odd")] = {"metadata": {"name": 3}}
+    batch = Reader(fake).read()
+    assert len(batch.nodes) == 4 and {one.job for one in batch.attempts} == {job}
+    assert batch.dropped["nodes whose name no host can have"] == 1 and batch.dropped["pods without a name"] == 1
+    assert batch.dropped["no uid"] == 1
