@@ -100,5 +100,14 @@ def xid(fleet: Fleet, name: str, at: float, code: int, rest: str = "", seq: int 
     return kernel(fleet, name, at, f"NVRM: Xid (PCI:0000:9b:00): {code}, {said}", seq, late=late)
 
 
+def verdict(
+    fleet: Fleet, node: str, at: float, log_class: str, seq: int = 1, *, late: bool = False, **attrs: str
+) -> Event:
+    """The verdict on the logs of job 48213; node "" = they name none."""
+    entity = Entity("main", "node", node, node, node) if node else Entity("main", "job", "48213", "job:48213")
+    usual = {"job": "48213", "whose": "hardware", "exclude": "yes", "confidence": "0.9", "first": "CUDA error"}
+    return Event(at, entity, "log", log_class, "A fault of the machine.", seq, late, usual | attrs)
+
+
 def boot(fleet: Fleet, node: str, at: float) -> Event:
     return kernel(fleet, node, at, "[    0.000000] Linux version 5.15.0-91-generic (build@host) (gcc 11.4.0) #101 SMP")

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from detectors.check_detector import Story
 from detectors.model import BoolArray, Event, Fleet, FloatArray, MetricKey, Tick
-from tests.detectors.fleets import T0, USUAL, boot, entity, fleet_of, kernel, xid
+from tests.detectors.fleets import T0, USUAL, boot, entity, fleet_of, kernel, verdict, xid
 
 CODES = (79, 79, 48, 94, 94, 95, 13, 31, 43, 45, 63, 64, 74, 119, 145, 149, 154, 162, 999)
+CLASSES = ("ecc_uncorrectable", "cuda_oom", "nccl_timeout_hang", "clean_success", "a_class_of_tomorrow")
 WORDS = ("", "RLW_SRC_TRACK Nonfatal XC1 i0 Link 10 (0x0 0x1)", "NETIR_LINK_EVT Fatal XC0 i0 Link 02 (0x0 0x1)")
 #: Of the other families: what opens, what comes again, what ends.
 OTHERS = (
@@ -94,6 +95,8 @@ def events_of(draw: st.DrawFn, fleet: Fleet, at: float) -> Event:
         return boot(fleet, entity(fleet, name).host, when)
     if draw(st.integers(0, 2)) == 0:
         return kernel(fleet, name, when, draw(st.sampled_from(OTHERS)), seq, late=draw(st.integers(0, 9)) == 0)
+    if draw(st.integers(0, 5)) == 0:
+        return verdict(fleet, draw(st.sampled_from(["", *fleet.nodes])), when, draw(st.sampled_from(CLASSES)), seq)
     code = draw(st.sampled_from(CODES))
     rest = draw(st.sampled_from(ACTIONS if code == 154 else WORDS))
     return xid(fleet, name, when, code, rest, seq, late=draw(st.integers(0, 9)) == 0)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from detectors.catalogue import load
 from detectors.check_detector import Check, Story, checks
 from detectors.detector import Detector
+from detectors.joblog.outcome import NAMESPACE
 from detectors.kernel.levels import FAMILIES
 from detectors.registry import detectors
 from tests.detectors.stories import stories
@@ -31,5 +32,5 @@ def test_names_are_unique_and_needs_are_metrics_of_the_catalogue_or_namespaces()
     assert len({detector.name for detector in found}) == len(found)
     for detector in found:
         for need in detector.needs:
-            named = need in {"boot", "mended"}.union(*FAMILIES.values())
+            named = need in {"boot", "mended", NAMESPACE}.union(*FAMILIES.values())
             assert named if isinstance(need, str) else CATALOGUE.metrics[need[1]].axis == need[0]

@@ -1,0 +1,110 @@
+"""What jobs printed becomes a verdict once they ended: one event a failed attempt, in the words of ``classify``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from backend.facts import AttemptFacts, RawEvent
+from backend.ingest.joblogs import JobFile
+from detectors.joblog.ends import end_of
+from detectors.joblog.outcome import NAMESPACE
+from detectors.joblog.reading import LogReader, Rules, Sheet
+from detectors.joblog.rules import CLEAN
+from detectors.joblog.verdict import Verdict, judge
+
+#: Logs that are read at the same time; of a larger job the first ranks that print are heard.
+MOST_READERS = 4_096
+#: A line of a log as it stands in an event, in characters.
+MOST_TEXT = 400
+#: Ends that are nobody's fault; a verdict on them is kept with the attempt, but opens nothing.
+WELL = frozenset({"COMPLETED", "PREEMPTED", "CANCELLED", "TIMEOUT", "DEADLINE", "REVOKED"})
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """A Listener of job logs: one reader a log while its attempt runs. Belongs to the loop of its source.
+
+    What was printed before this process began to listen is not heard again: such a log is read from there on, and a
+    verdict on it says so.
+    """
+
+    rules: Rules
+    readers: dict[tuple[str, int, str], LogReader] = field(default_factory=dict)
+    partly: set[tuple[str, int]] = field(default_factory=set)
+    unheard: int = 0
+
+    def hear(self, file: JobFile, chunk: bytes, place: str, now: float) -> Sequence[RawEvent]:
+        """Fold one chunk in; nothing is told before the attempt ended, because the first cause may come last."""
+        key = (file.job, file.restart, file.path)
+        reader = self.readers.get(key)
+        if reader is None:
+            if len(self.readers) >= MOST_READERS:
+                self.unheard += 1
+                return ()
+            reader = self.readers[key] = LogReader(self.rules, file.path)
+            if place.rpartition(":")[2] not in ("0", ""):
+                self.partly.add(key[:2])
+        reader.feed(chunk)
+        return ()
+
+    def ended(self, attempt: AttemptFacts, files: Sequence[JobFile], now: float) -> Sequence[RawEvent]:
+        """The verdict on an attempt, from its logs and its end state; none on one that ended well."""
+        mine = [key for key in self.readers if key[:2] == (attempt.job, attempt.restart)]
+        sheets = [self.readers.pop(key).close() for key in sorted(mine)]
+        partly = (attempt.job, attempt.restart) in self.partly
+        self.partly.discard((attempt.job, attempt.restart))
+        event = verdict_event(self.rules, attempt, sheets, now, partly=partly)
+        return (event,) if event is not None else ()
+
+
+def verdict_event(
+    rules: Rules, attempt: AttemptFacts, sheets: Sequence[Sheet], now: float, *, partly: bool = False
+) -> RawEvent | None:
+    """What the logs of one ended attempt come to, stamped with its end; None where it ended well or was ended by
+    somebody, and where neither logs nor state say anything."""
+    state = attempt.state.upper().split(" ")[0]
+    verdict = judge(rules.table, sheets, end_of(state, attempt.exit_code, attempt.signal))
+    if state in WELL or verdict.log_class == CLEAN:
+        return None
+    who = verdict.culprit
+    node = who.node if who is not None and who.node in attempt.nodes else _short(who.node if who else "", attempt)
+    at = attempt.end if attempt.end is not None else now
+    return RawEvent(
+        at=min(at, now),
+        host=node,
+        namespace=NAMESPACE,
+        code=verdict.log_class,
+        text=verdict.sentence,
+        dedupe=f"verdict {attempt.job}/{attempt.restart} {attempt.start or 0:.0f}",
+        job=attempt.job,
+        attrs=_attrs(attempt, verdict, state, partly=partly),
+    )
+
+
+def _short(name: str, attempt: AttemptFacts) -> str:
+    """The node of the attempt that a log calls by its short or its full name; "" for a name that is none of them."""
+    short = name.partition(".")[0]
+    return next((node for node in attempt.nodes if short and node.partition(".")[0] == short), "")
+
+
+def _attrs(attempt: AttemptFacts, verdict: Verdict, state: str, *, partly: bool) -> Mapping[str, str]:
+    who, first = verdict.culprit, verdict.first
+    told = {
+        "job": attempt.job,
+        "restart": str(attempt.restart),
+        "state": state,
+        "whose": verdict.whose,
+        "exclude": "yes" if verdict.exclude_node else "no",
+        "confidence": f"{verdict.confidence:.2f}",
+        "component": verdict.component,
+        "rank": str(who.rank) if who is not None and who.rank is not None else "",
+        "gpu": str(who.gpu) if who is not None and who.gpu is not None else "",
+        "first": first.text[:MOST_TEXT] if first is not None else "",
+        "file": first.file if first is not None else "",
+        "line": str(first.line) if first is not None and first.line else "",
+        "xids": " ".join(str(code) for code in verdict.xids),
+        "alternates": " ".join(verdict.alternates),
+        "partly": "yes" if partly else "",
+    }
+    return {name: text for name, text in told.items() if text}

@@ -1,0 +1,73 @@
+"""What jobs print becomes one verdict when they ended; nothing while they run, nothing for those that ended well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from backend.facts import AttemptFacts, RawEvent
+from backend.ingest import job_verdicts
+from backend.ingest.job_verdicts import Verdicts
+from backend.ingest.joblogs import JobFile
+from detectors.catalogue import log_rules
+from detectors.joblog.reading import Rules
+
+RULES = Rules.of(log_rules())
+OOM = b"step 10 loss 2.31\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.\n"
+ECC = b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+
+
+def attempt(state: str = "FAILED", nodes: tuple[str, ...] = ("gpu-0001",), exit_code: int | None = 1) -> AttemptFacts:
+    return AttemptFacts("71", 1, state=state, start=1_000.0, end=2_000.0, nodes=nodes, exit_code=exit_code)
+
+
+def heard(made: AttemptFacts, *chunks: tuple[str, bytes], offset: int = 0) -> Sequence[RawEvent]:
+    listener = Verdicts(RULES)
+    for path, chunk in chunks:
+        assert not listener.hear(JobFile("71", 1, path), chunk, f"8:12:{offset}", 1_500.0)
+    found = listener.ended(made, [JobFile("71", 1, path) for path, _ in chunks], 2_030.0)
+    assert not listener.readers and not listener.partly
+    return found
+
+
+def test_a_failed_job_gets_one_verdict_stamped_with_its_end() -> None:
+    (event,) = heard(attempt(), ("/logs/71.out", OOM))
+    assert (event.namespace, event.code, event.at, event.job) == ("log", "cuda_oom", 2_000.0, "71")
+    assert event.attrs["whose"] == "yours" and event.attrs["exclude"] == "no"
+    assert "CUDA out of memory" in event.attrs["first"] and event.attrs["line"] == "2"
+
+
+def test_the_same_attempt_is_told_under_the_same_key_and_the_next_one_is_not() -> None:
+    (first,), (again,) = heard(attempt(), ("/logs/71.out", OOM)), heard(attempt(), ("/logs/71.out", OOM))
+    assert first.dedupe == again.dedupe
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "PREEMPTED", "CANCELLED by 1000", "TIMEOUT"])
+def test_an_end_that_is_nobodys_fault_tells_nothing(state: str) -> None:
+    assert not heard(attempt(state), ("/logs/71.out", OOM))
+
+
+def test_a_job_without_logs_is_judged_by_its_end_state() -> None:
+    (event,) = heard(attempt("NODE_FAIL"))
+    assert event.code == "node_fail" and event.attrs["state"] == "NODE_FAIL"
+
+
+def test_a_log_that_was_not_heard_from_its_start_says_so() -> None:
+    (event,) = heard(attempt(), ("/logs/71.out", OOM), offset=4096)
+    assert event.attrs["partly"] == "yes"
+
+
+def test_a_node_is_named_only_where_it_is_one_of_the_jobs() -> None:
+    log = (b"[gpu-0002.example:rank3] start\n" * 3) + ECC
+    (event,) = heard(attempt(nodes=("gpu-0001", "gpu-0002")), ("/logs/gpu-0002/rank_3.log", log))
+    (other,) = heard(attempt(nodes=("gpu-0009",)), ("/logs/gpu-0002/rank_3.log", log))
+    assert event.code == "ecc_uncorrectable" and event.host in ("", "gpu-0002") and other.host == ""
+
+
+def test_readers_are_bounded_and_what_is_not_heard_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_verdicts, "MOST_READERS", 2)
+    listener = Verdicts(RULES)
+    for rank in range(5):
+        listener.hear(JobFile("71", 1, f"/logs/{rank}.out"), OOM, "8:1:0", 1_500.0)
+    assert len(listener.readers) == 2 and listener.unheard == 3
