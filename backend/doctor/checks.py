@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from backend.clients.loki import LokiReader
 from backend.clients.promql import PrometheusReader
 from backend.clients.slurm import Run, SlurmCli, run_bounded
-from backend.doctor import channels, cluster, host, kubernetes
+from backend.doctor import channels, cluster, host, kubernetes, logs
 from backend.doctor.database import database
 from backend.doctor.line import Check, Line, examine, failed, off, ok, warning
+from backend.ingest.journal import run_some
+from backend.ingest.kmsg import DEVICE
 from backend.registry import kubernetes_of
 from backend.settings import Cluster, Settings, SettingsError, load
 from detectors.catalogue import Catalogue, TableError
@@ -49,6 +52,8 @@ def checks_of(settings: Settings, catalogue: Catalogue, run: Run = run_bounded) 
         yield from _prometheus(one, catalogue)
         yield from _slurm(one, settings, run)
         yield from _kubernetes(one, settings)
+    for one in settings.cluster:
+        yield from _logs(one)
     yield Check("email", partial(channels.email, settings.email))
     yield Check("slack", partial(channels.slack, settings.slack))
     yield Check("links", partial(channels.links, settings))
@@ -123,3 +128,25 @@ def _kubernetes(one: Cluster, settings: Settings) -> Iterator[Check]:
     see, act = f"{name} rights to look", f"{name} rights to act"
     yield Check(see, partial(kubernetes.to_see, see, client, where))
     yield Check(act, partial(kubernetes.to_act, act, client, where, settings.mode))
+
+
+def _logs(one: Cluster) -> Iterator[Check]:
+    """Every pattern and stream of [cluster.logs]."""
+    user, uid = host.account()
+    read = one.logs
+    timeout_s = min(read.timeout_s, PATIENCE_S)
+    name = f"{one.name} logs"
+    for pattern in read.files:
+        look = partial(logs.kmsg, name, pattern) if pattern == DEVICE else partial(logs.files, name, pattern, user)
+        yield Check(f"{name} {pattern}", look)
+    if read.journal:
+        look = partial(logs.journal, f"{one.name} journal", run_some, read.journal_directory, user, timeout_s)
+        yield Check(f"{one.name} journal", look)
+    if read.loki_url:
+        reader = LokiReader(read.loki_url, read.loki_headers, read.loki_tenant, timeout_s)
+        yield Check(f"{one.name} loki", partial(logs.loki, f"{one.name} loki", reader, read.loki_queries))
+    if not (read.files or read.journal or read.loki_url):
+        text = f"no [cluster.logs] in {one.name}: kernel lines must be pushed to ingest/logs"
+        yield Check(name, lambda: [off(name, text, "Name files, journal or loki_url in [cluster.logs].")])
+    if read.job_logs and (one.slurm is not None or one.kubernetes is not None):
+        yield Check(f"{one.name} job logs", partial(logs.job_logs, f"{one.name} job logs", uid))

@@ -88,8 +88,8 @@ def uid_of(user: str) -> int | None:
 class JobLogSource:
     """``attempts`` gives those that run or ended lately, ``tails`` keeps their last lines. One belongs to one loop.
 
-    A job may name any file as its log, so only those of the account that runs it are read; where that account is not
-    known here, none of root's and none of ours.
+    A job may name any file as its log, so only those of the account that runs it are read, and none of those accounts
+    in ``never`` (numbers; None: root and ours), whoever is said to run the job.
     """
 
     def __init__(
@@ -102,12 +102,13 @@ class JobLogSource:
         listener: Listener | None = None,
         streams: Streams | None = None,
         uid: Callable[[str], int | None] = uid_of,
+        never: frozenset[int] | None = None,
         name: str = "job logs",
     ) -> None:
         self._name, self._attempts, self._tails, self._where = name, attempts, tails, where
-        self._budget, self._most_files, self._listener, self._streams, self._uid = (
-            budget, most_files, listener, streams, uid,
-        )  # fmt: skip
+        self._budget, self._most_files, self._uid = budget, most_files, uid
+        self._listener, self._streams = listener, streams
+        self._never = frozenset({0, os.geteuid()}) if never is None else never
         self._follower = Follower(budget, GRACE_S, rotates=False)
         self._files: dict[str, JobFile] = {}
         self._pods: dict[str, JobFile] = {}
@@ -204,7 +205,8 @@ class JobLogSource:
         for path in self._files:
             uid = self._uid(chosen[path].user)
             runs = chosen[path].end is None
-            self._follower.want(path, owner=NOT_OURS if uid is None else uid, again=runs)
+            owner = NOT_OURS if uid is None or uid in self._never else uid
+            self._follower.want(path, owner=owner, again=runs)
             if not runs:
                 self._follower.end(path, now)
         for path in [path for path in self._after if path not in self._pods]:

@@ -27,8 +27,10 @@ class Cluster:
 
     scheme = "pod://"
 
-    def __init__(self, folder: Path, budget: Budget = BUDGET, uid: int | None = ME) -> None:
-        self.folder, self.budget, self.uid = folder, budget, uid
+    def __init__(
+        self, folder: Path, budget: Budget = BUDGET, uid: int | None = ME, never: frozenset[int] | None = frozenset()
+    ) -> None:
+        self.folder, self.budget, self.uid, self.never = folder, budget, uid, never
         self.attempts: dict[tuple[str, int], AttemptFacts] = {}
         self.tails = Tails(folder / "tails")
         self.heard: list[tuple[str, str, str]] = []
@@ -41,7 +43,7 @@ class Cluster:
     def start(self, marks: Mapping[str, str] | None = None) -> JobLogSource:
         made = JobLogSource(
             lambda now: list(self.attempts.values()), self.tails, Where("head", None, UTC), self.budget,
-            listener=self, streams=self, uid=lambda user: self.uid, most_files=20,
+            listener=self, streams=self, uid=lambda user: self.uid, most_files=20, never=self.never,
         )  # fmt: skip
         made.resume(self.marks if marks is None else marks)
         self.source = made
@@ -188,6 +190,14 @@ def test_of_an_account_that_is_not_known_here_nothing_of_ours_is_read(tmp_path: 
     cluster.run("7", "ours", "/proc/self/environ", "/dev/zero", "relative/path", "/tmp/../proc/1/environ")
     cluster.turn()
     assert cluster.tail("7") == [] and cluster.source.counts()["files"] == 2
+
+
+def test_whoever_is_said_to_run_a_job_nothing_of_ours_is_read(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, never=None)
+    cluster.write("ours", "token")
+    cluster.run("7", "ours")
+    cluster.turn()
+    assert cluster.tail("7") == [] and cluster.source.counts()["not readable"] == 1
 
 
 def test_the_cost_is_bounded_in_looks_bytes_and_files(tmp_path: Path) -> None:
