@@ -272,6 +272,16 @@ class CheckpointFacts:
     blocking: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class PrintedFacts:
+    """A line that a job printed, as pushed at ``at`` (unix s). ``stream``: host and rank, else host and source."""
+
+    at: float
+    job: str
+    stream: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """All that one read brought. ``start`` to ``end`` is the span it covered, so that absence means something.
@@ -297,6 +307,7 @@ class Batch:
     maintenances: tuple[MaintenanceFacts, ...] = ()
     steps: tuple[StepFacts, ...] = ()
     checkpoints: tuple[CheckpointFacts, ...] = ()
+    printed: tuple[PrintedFacts, ...] = ()
     marks: Mapping[str, str | None] = field(default_factory=dict)
     more: bool = False
     cables: tuple[CableFacts, ...] = ()
@@ -449,42 +460,5 @@ class Outcome:
     """What a backend did. ``changed`` False = it already was so. ``text`` is a sentence for people."""
 
     changed: bool
-    text: str
-    attrs: Mapping[str, str] = field(default_factory=dict)
-
-
-# --- telling --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MessageFacts:
-    """One thing to say about one incident on one channel, whole: no channel looks anything up.
-
-    id: stable over resends (the Message-ID, the dedup key). ``thread`` is the same for all messages of an incident.
-    ``facts`` are label/value pairs in reading order. ``subject`` is what the thread is called, the same in all its
-    messages; the outbox takes the headline of the first.
-    """
-
-    id: str
-    thread: str
-    kind: Literal["opened", "changed", "closed"]
-    cluster: str
-    incident: int
-    severity: Severity
-    headline: str
-    why: str
-    facts: tuple[tuple[str, str], ...]
-    evidence: tuple[str, ...]
-    advice: str
-    url: str
-    at: float
-    simulated: bool = False
-    subject: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What the channel answered; stored with the delivery."""
-
     text: str
     attrs: Mapping[str, str] = field(default_factory=dict)

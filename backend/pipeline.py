@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from sqlmodel import Session
@@ -56,6 +56,8 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
     pushed False: a loop of ours read it, and beats for it.
     """
     now = watch.clock.now()
+    if watch.verdicts is not None:
+        batch = replace(batch, events=batch.events + watch.verdicts.take(batch, unix(now)), printed=())
     with watch.lock:
         with watch.store.write() as session:
             watch.inventory.absorb(session, batch, now)
@@ -69,6 +71,8 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
         watch.ring.accept(batch, watch.inventory.slot, unix(now))
         lost = watch.ring.dropped + Counter({LATE: watch.ring.late}) - before
         watch.taken(batch)
+    if watch.verdicts is not None and batch.events:
+        watch.verdicts.saved(batch.events)
     if taken:
         watch.reached("line committed")
         watch.wake.set()

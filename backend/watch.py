@@ -23,6 +23,7 @@ from backend.decide.guards import Limits
 from backend.facts import Batch, Mode
 from backend.history import History
 from backend.incidents.record import Delta, Held, held_of
+from backend.ingest.job_verdicts import Verdicts
 from backend.inventory.inventory import Inventory
 from backend.model.events import DetectorState
 from backend.ring import Ring
@@ -91,6 +92,7 @@ class Watch:
     detectors: tuple[Detector[Any], ...]
     backend: ClusterBackend | None = None
     history: History | None = None
+    verdicts: Verdicts | None = None
     who: str = "watchkeeper"
     reached: Callable[[str], None] = unwatched
     stepped: Callable[[Tick, Delta], None] = unfollowed

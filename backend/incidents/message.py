@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from backend.clock import unix
-from backend.facts import MessageFacts
 from backend.model.actions import Decision
 from backend.model.events import Finding
 from backend.model.incidents import Incident
+from backend.tidings import MessageFacts
 from detectors.model import Severity
 
 #: A message shows this many pieces of evidence; the page shows them all.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from backend.facts import AttemptFacts, RawEvent
+from backend.facts import AttemptFacts, Batch, RawEvent
 from backend.ingest.joblogs import JobFile
 from detectors.joblog.ends import end_of
 from detectors.joblog.outcome import NAMESPACE
@@ -15,6 +18,10 @@ from detectors.joblog.verdict import Verdict, judge
 
 #: Logs that are read at the same time; of a larger job the first ranks that print are heard.
 MOST_READERS = 4_096
+#: Attempts whose end was judged, remembered so that they are not judged at every read.
+MOST_TOLD = 20_000
+#: The restart of lines that were pushed: they name their job, and belong to the attempt that ends next.
+PUSHED = -1
 #: A line of a log as it stands in an event, in characters.
 MOST_TEXT = 400
 #: Ends that are nobody's fault; a verdict on them is kept with the attempt, but opens nothing.
@@ -23,37 +30,79 @@ WELL = frozenset({"COMPLETED", "PREEMPTED", "CANCELLED", "TIMEOUT", "DEADLINE", 
 
 @dataclass(slots=True)
 class Verdicts:
-    """A Listener of job logs: one reader a log while its attempt runs. Belongs to the loop of its source.
+    """A Listener of job logs: one reader a log while its attempt runs.
 
-    What was printed before this process began to listen is not heard again: such a log is read from there on, and a
-    verdict on it says so.
+    files: a source follows the logs that attempts name, and tells when it read them to their end; others are judged
+    here as soon as they ended. What was printed before this process began to listen is not heard again: such a log is
+    read from there on, and a verdict on it says so.
     """
 
     rules: Rules
+    files: bool = False
     readers: dict[tuple[str, int, str], LogReader] = field(default_factory=dict)
     partly: set[tuple[str, int]] = field(default_factory=set)
+    told: OrderedDict[tuple[str, int, float], None] = field(default_factory=OrderedDict)
+    unsaved: list[RawEvent] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
     unheard: int = 0
+
+    def take(self, batch: Batch, now: float) -> tuple[RawEvent, ...]:
+        """Hear the lines that were pushed, and judge the attempts that ended, each once. ``now`` in unix s."""
+        pushed: dict[tuple[str, str], list[str]] = {}
+        for line in batch.printed:
+            stamp = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="milliseconds")
+            pushed.setdefault((line.job, line.stream), []).append(f"{stamp} {line.text}\n")
+        for (job, stream), lines in pushed.items():
+            self.hear(JobFile(job, PUSHED, stream), "".join(lines).encode(errors="replace"), "", now)
+        found: list[RawEvent] = []
+        for attempt in batch.attempts:
+            if attempt.end is None or self._is_told(attempt) or (self.files and attempt.outputs):
+                continue
+            found += self.ended(attempt, (), now)
+        with self.lock:
+            self.unsaved += found
+            return tuple(self.unsaved)
+
+    def saved(self, events: Sequence[RawEvent]) -> None:
+        """These stand in the store; what is not told so comes with the next ``take`` again."""
+        with self.lock:
+            self.unsaved = [event for event in self.unsaved if event not in events]
+
+    def _is_told(self, attempt: AttemptFacts) -> bool:
+        """Marks it told, and says whether it was. A scheduler names ended jobs again and again."""
+        key = (attempt.job, attempt.restart, attempt.start or 0.0)
+        known = key in self.told
+        self.told[key] = None
+        self.told.move_to_end(key)
+        if len(self.told) > MOST_TOLD:
+            self.told.popitem(last=False)
+        return known
 
     def hear(self, file: JobFile, chunk: bytes, place: str, now: float) -> Sequence[RawEvent]:
         """Fold one chunk in; nothing is told before the attempt ended, because the first cause may come last."""
+        with self.lock:
+            self._hear(file, chunk, place)
+        return ()
+
+    def _hear(self, file: JobFile, chunk: bytes, place: str) -> None:
         key = (file.job, file.restart, file.path)
         reader = self.readers.get(key)
         if reader is None:
             if len(self.readers) >= MOST_READERS:
                 self.unheard += 1
-                return ()
+                return
             reader = self.readers[key] = LogReader(self.rules, file.path)
             if place.rpartition(":")[2] not in ("0", ""):
                 self.partly.add(key[:2])
         reader.feed(chunk)
-        return ()
 
     def ended(self, attempt: AttemptFacts, files: Sequence[JobFile], now: float) -> Sequence[RawEvent]:
         """The verdict on an attempt, from its logs and its end state; none on one that ended well."""
-        mine = [key for key in self.readers if key[:2] == (attempt.job, attempt.restart)]
-        sheets = [self.readers.pop(key).close() for key in sorted(mine)]
-        partly = (attempt.job, attempt.restart) in self.partly
-        self.partly.discard((attempt.job, attempt.restart))
+        with self.lock:
+            mine = [key for key in self.readers if key[0] == attempt.job and key[1] in (attempt.restart, PUSHED)]
+            sheets = [self.readers.pop(key).close() for key in sorted(mine)]
+            partly = (attempt.job, attempt.restart) in self.partly
+            self.partly.discard((attempt.job, attempt.restart))
         event = verdict_event(self.rules, attempt, sheets, now, partly=partly)
         return (event,) if event is not None else ()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from backend.facts import Batch, RawEvent
+from backend.facts import Batch, PrintedFacts, RawEvent
 from backend.ingest.rows import MAX_AHEAD_S as MAX_AHEAD_S
 from backend.ingest.rows import Host, Moment, Name, Rejects, Row, Rows, clean, numbered, read
 from detectors.kernel.lines import KernelCode, joined
@@ -74,13 +74,18 @@ def logs_batch(
     dropped["rows with bytes that are no UTF-8"] = rows.replaced
     dropped["lines cut to the longest that is looked at"] = sum(len(row.line) > max_line for row in rows.rows)
     by_kernel: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    printed: list[PrintedFacts] = []
     found: dict[int, RawEvent] = {}
     for place, row in enumerate(rows.rows):
         line = clean(row.line[:max_line].rstrip("\r\n"))
         if row.source not in JOB_SOURCES:
             by_kernel.setdefault((row.host, row.source), []).append((place, line.replace("\n", " ")))
-        elif tails is not None:
-            tails.add(row.job, line, row.ts, row.host, "" if row.rank is None else str(row.rank))
+            continue
+        rank = "" if row.rank is None else str(row.rank)
+        if row.job:
+            printed.append(PrintedFacts(row.ts, row.job, f"{row.host}/{f'rank_{rank}' if rank else row.source}", line))
+        if tails is not None:
+            tails.add(row.job, line, row.ts, row.host, rank)
     for said in by_kernel.values():
         for place, line in whole_lines(said):
             code = parse(line)
@@ -89,7 +94,7 @@ def logs_batch(
             elif tails is not None:
                 tails.add(rows.rows[place].job, line, rows.rows[place].ts, rows.rows[place].host)
     in_order = tuple(found[place] for place in sorted(found))
-    return Batch("logs", now, now, events=in_order, dropped=+dropped)
+    return Batch("logs", now, now, events=in_order, dropped=+dropped, printed=tuple(printed))
 
 
 def whole_lines(said: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:

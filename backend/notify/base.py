@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from backend.facts import MessageFacts, Receipt
+from backend.tidings import MessageFacts, Receipt
 
 
 class NotifyError(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from backend.clock import utc
-from backend.facts import MessageFacts
+from backend.tidings import MessageFacts
 
 Block = dict[str, Any]
 

@@ -12,11 +12,11 @@ from email.policy import SMTP
 from email.utils import format_datetime, formataddr, parseaddr
 
 from backend.clock import utc
-from backend.facts import MessageFacts, Receipt
 from backend.notify.base import NotifyError
 from backend.notify.outgoing import link, outgoing
 from backend.notify.smtp import answered, signed_in
 from backend.settings import Email
+from backend.tidings import MessageFacts, Receipt
 from detectors.model import Severity
 from frontend.mail import render as mail_page
 

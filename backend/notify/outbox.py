@@ -11,13 +11,13 @@ from typing import Any
 from sqlmodel import Session
 
 from backend.clock import Clock
-from backend.facts import MessageFacts, Receipt
 from backend.model.messages import Delivery, Message
 from backend.notify.base import Notifier, NotifyError
 from backend.notify.routing import route
 from backend.store import messages
 from backend.store.claims import claim
 from backend.store.engine import Store
+from backend.tidings import MessageFacts, Receipt
 from detectors.model import Severity
 
 #: A sender that died is replaced after this; above the longest try of a notifier (50 s).

@@ -7,8 +7,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from backend.facts import MessageFacts
 from backend.security.redact import redact
+from backend.tidings import MessageFacts
 
 #: One text: above any real kernel line or reason; a mail of all texts at their limit stays well under 1 MB.
 TEXT_CHARS = 20_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from backend.facts import MessageFacts
+from backend.tidings import MessageFacts
 from detectors.model import Severity
 
 #: Channels that keep one thread an incident and so can take every change; the others hear of open and close.

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import requests
 
 from backend.clock import utc
-from backend.facts import MessageFacts, Receipt
 from backend.notify.base import NotifyError
 from backend.notify.blocks import blocks, fallback
 from backend.notify.outgoing import link, outgoing, said
 from backend.settings import Slack
+from backend.tidings import MessageFacts, Receipt
 
 #: Statuses in 4xx that a later try may cure: time-out, too early, too many (the last comes with Retry-After).
 PASSING = frozenset({408, 425, 429})

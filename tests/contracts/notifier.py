@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from backend.facts import MessageFacts
 from backend.notify.base import Notifier, NotifyError
+from backend.tidings import MessageFacts
 from tests.backend.notify.story import CLOSED, HOSTILE, OPENED, THREAD, hostile
 from tests.services.sinks import Mode, Tape
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.facts import MessageFacts
+from backend.tidings import MessageFacts
 from detectors.model import Severity
 
 OPENED = MessageFacts(

@@ -15,13 +15,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import col, select
 
 from backend.clock import ManualClock
-from backend.facts import MessageFacts, Receipt
 from backend.model.messages import Delivery, Message
 from backend.notify import outbox
 from backend.notify.base import NotifyError
 from backend.notify.outbox import claim_next, deliver_one, drop_unserved, facts_of, row_of, tell
 from backend.store import messages
 from backend.store.engine import Store
+from backend.tidings import MessageFacts, Receipt
 from detectors.model import Severity
 from tests.backend.notify.story import CHANGED, CLOSED, OPENED, THREAD, hostile
 
