@@ -121,8 +121,9 @@ class Follower:
             before = piece.chunk[: offset - piece.offset][-TAIL_BYTES:]
             track.offset, track.tail, track.look = offset, Print.of(before), None
 
-    def resume(self, marks: Mapping[str, str]) -> None:
-        """Go on from the marks that were kept; what was read since is forgotten."""
+    def resume(self, marks: Mapping[str, str], again_bytes: int = 0) -> None:
+        """Go on from the marks that were kept; what was read since is forgotten. ``again_bytes``: so much of each file
+        is read once more, for readers that remember nothing."""
         for track in [*self._tracks.values(), *self._leaving.values()]:
             self._close(track)
         self._tracks = {path: Track(path, backlog=track.backlog) for path, track in self._tracks.items()}
@@ -135,6 +136,7 @@ class Follower:
                 found.path = found.leaves
                 self._leaving[name] = found
             else:
+                found.rewind(again_bytes)
                 found.backlog = self._tracks[name].backlog if name in self._tracks else self._budget.backlog_bytes
                 self._tracks[name] = found
             if found.known:

@@ -28,6 +28,8 @@ MOST_FILES = 2_000
 CHOOSE_S, LINGER_S = 10.0, 3_600.0
 #: A file that ended is let be when nothing more came for this long, in seconds: network file systems show late.
 GRACE_S = 30.0
+#: After a restart so much of a log is read again, for the listener remembers nothing.
+AGAIN_BYTES = 262_144
 #: Lines of one chunk that go into the tail of a job; those before them are only counted.
 TAIL_LINES = 200
 #: Marks of attempts whose end was told.
@@ -120,6 +122,7 @@ class JobLogSource:
         self._told: set[tuple[str, int]] = set()
         self._forms: dict[str, Form] = {}
         self._chosen: float | None = None
+        self._began = False
         self._counts: Counter[str] = Counter()
         self._left_out = 0
 
@@ -134,7 +137,8 @@ class JobLogSource:
         self._told = {(job, int(restart)) for name in told for job, _, restart in (name[len(_TOLD) :].rpartition("/"),)}
         self._after = {name: mark for name, mark in marks.items() if name.startswith(scheme)}
         others = {name: mark for name, mark in marks.items() if name not in told and name not in self._after}
-        self._follower.resume(others)
+        self._follower.resume(others, 0 if self._began or self._listener is None else AGAIN_BYTES)
+        self._began = True
         self._chosen, self._moved = None, {}
 
     def counts(self) -> Mapping[str, float]:
@@ -227,13 +231,13 @@ class JobLogSource:
         file = self._files.get(piece.path)
         if file is None:
             return ()
-        self._keep(file, piece.chunk, f"{piece.place}:{piece.offset}", now)
+        self._keep(file, piece.chunk, piece.place, piece.offset, now)
         if self._listener is None:
             return ()
         return self._listener.hear(file, piece.chunk, f"{piece.place}:{piece.offset}", now)
 
-    def _keep(self, file: JobFile, chunk: bytes, place: str, now: float) -> None:
-        """The last lines of a chunk go into the tail of their job."""
+    def _keep(self, file: JobFile, chunk: bytes, place: str, offset: int, now: float) -> None:
+        """The last lines of a chunk go into the tail of their job. ``offset``: where it stands in ``place``."""
         count = chunk.count(b"\n") + (not chunk.endswith(b"\n"))
         self._counts["lines"] += count
         self._tails.lines += max(0, count - TAIL_LINES)
@@ -242,13 +246,14 @@ class JobLogSource:
         if form is None or form is PLAIN:
             form = self._forms[file.path] = sniff(chunk[:16_384].decode(errors="replace").splitlines(), origin)
         rows = chunk.removesuffix(b"\n").rsplit(b"\n", TAIL_LINES)
-        for number, raw in enumerate(rows[-TAIL_LINES:], max(0, count - TAIL_LINES)):
+        offset += len(rows[0]) + 1 if len(rows) > TAIL_LINES else 0
+        for raw in rows[-TAIL_LINES:]:
             text = raw[: 4 * KEPT_CHARS].decode(errors="replace").rstrip("\r")
             said = read_line(form, text, origin)
             at = said.at if said.at is not None and said.at <= now else now
             shown = said.text if form.name in WRAPPED or file.path in self._pods else text
-            line = TailLine(at, shown, file.path, said.host, file.rank, f"{place}+{number}")
-            self._tails.keep(file.job, line)
+            self._tails.keep(file.job, TailLine(at, shown, file.path, said.host, file.rank, f"{place}:{offset}"))
+            offset += len(raw) + 1
 
     def _pods_heard(self, now: float) -> Iterator[RawEvent]:
         """A few pods a turn, in turn. One that cannot be read costs no other."""
@@ -272,7 +277,7 @@ class JobLogSource:
             if position != after:
                 self._after[output] = self._moved[output] = position
             if chunk:
-                self._keep(self._pods[output], chunk, f"{output}:{after}", now)
+                self._keep(self._pods[output], chunk, f"{output}:{after}", 0, now)
                 if self._listener is not None:
                     yield from self._listener.hear(self._pods[output], chunk, f"{output}:{after}", now)
 

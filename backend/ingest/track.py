@@ -99,6 +99,12 @@ class Track:
         self.real = real if real != os.path.abspath(self.path) else ""
         self.see(found, now)
 
+    def rewind(self, size: int) -> None:
+        """Go back by ``size`` bytes, to the begin of a line."""
+        if size and self.offset:
+            self.offset, self.tail = max(0, self.offset - size - 1), Print()
+            self.skips = self.offset > 0
+
     def see(self, found: os.stat_result, now: float) -> None:
         """Note a stat; what moved since the last one has to be read."""
         look = look_of(found)

@@ -236,6 +236,19 @@ def test_a_turn_that_was_not_committed_is_read_again_and_the_tail_shows_it_once(
     assert cluster.tail("7") == ["step 1", "step 2"]
 
 
+def test_after_a_restart_the_listener_hears_the_last_lines_again_and_the_tail_shows_them_once(cluster: Cluster) -> None:
+    cluster.run("7", "slurm-7.out")
+    cluster.write("slurm-7.out", *(f"step {n}" for n in range(1000)))
+    cluster.turn()
+    cluster.heard.clear()
+    cluster.start()
+    cluster.write("slurm-7.out", "step 1000")
+    cluster.turn()
+    assert [text for _, _, text in cluster.heard] == [f"step {n}" for n in range(1001)]
+    shown = cluster.tail("7")
+    assert shown == [f"step {n}" for n in range(801, 1001)] and len(shown) == 200
+
+
 def test_logs_of_pods_are_read_by_their_stream(cluster: Cluster) -> None:
     cluster.run("train-1", "pod://ml/train-1-0/main")
     cluster.pods["pod://ml/train-1-0/main"] = b"2026-02-02T02:39:00.5Z one\n2026-02-02T02:39:01Z two\n"
