@@ -10,7 +10,10 @@ NO_WHEELS = no wheel of ours in $(WHEELHOUSE); run make wheelhouse where there i
 HAVE = $(if $(WHEELHOUSE),ls '$(abspath $(WHEELHOUSE))'/watchkeeper-*.whl > /dev/null 2>&1 || { echo '$(NO_WHEELS)' >&2; exit 1; },true)
 FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay bench picture clean
+# Where `make test-kubernetes` keeps the kube-apiserver that it builds.
+KUBE ?= $(HOME)/.cache/watchkeeper-kube
+
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-kubernetes bench picture score-logs test-samples clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -52,6 +55,20 @@ test-install: $(STAMP)
 # Slow, run by hand: byte equality of 20 simulated clusters, 200 kills and ten of SIGKILL.
 test-replay: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/backend/replay
+
+# How well logs of jobs are named, on logs the rules were not made from.
+score-logs: $(STAMP)
+	$(BIN)/python -m tests.detectors.joblog.score
+
+# Reads the public samples in ../shared/data, where they are.
+test-samples: $(STAMP)
+	$(BIN)/python -m pytest -m samples tests
+
+# Slow, run by hand: a real kube-apiserver, built once from Debian's own source (5 minutes, 1.5 GB), with etcd.
+test-kubernetes: $(STAMP)
+	$(BIN)/python -m tests.services.kube_build '$(KUBE)'
+	WATCHKEEPER_KUBE='$(KUBE)' $(BIN)/python -m pytest -m slow tests/services/test_kube.py \
+	  tests/backend/act/test_kubernetes.py tests/backend/ingest/test_kubernetes_real.py
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

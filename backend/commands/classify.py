@@ -93,17 +93,17 @@ def logs_in(path: Path) -> Iterator[Path]:
 
 def opened(path: Path) -> BinaryIO:
     """The file, unpacked by what its first bytes say. Raises OSError."""
-    file = path.open("rb")
-    head = file.read(6)
-    if path.is_file() and file.seekable():
-        file.seek(0)
+    if not path.is_file():  # a pipe has no head that could be read twice
+        return path.open("rb")
+    with path.open("rb") as file:
+        head = file.read(6)
     if head.startswith(b"\x1f\x8b"):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        return cast(BinaryIO, gzip.open(path))
     if head.startswith(b"BZh"):
-        return cast(BinaryIO, bz2.BZ2File(file))
+        return cast(BinaryIO, bz2.open(path))
     if head.startswith(b"\xfd7zXZ\0"):
-        return cast(BinaryIO, lzma.LZMAFile(file))
-    return file
+        return cast(BinaryIO, lzma.open(path))
+    return path.open("rb")
 
 
 def read(rules: Rules, name: str, stream: BinaryIO) -> Sheet:

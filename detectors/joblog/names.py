@@ -14,10 +14,12 @@ _TAIL = re.compile(
     re.ASCII,
 )
 _HOST = re.compile(
-    r"(?<![A-Za-z0-9])((?=[A-Za-z0-9.\-]*\d)[A-Za-z][A-Za-z0-9]*(?:[.\-][A-Za-z0-9]+)*?)(?=[_/]|\.(?:log|out|err|txt|json|gz)|$)",
+    r"(?<![A-Za-z0-9])((?=[A-Za-z0-9.\-]*\d)[A-Za-z]{2}[A-Za-z0-9]*(?:[.\-][A-Za-z0-9]+)*?)(?=[_/]|\.(?:log|out|err|txt|json|gz)|$)",
     re.ASCII,
 )
 _JOB = re.compile(r"^(?:job|slurm|run|log)?[_.\-]?\d{1,12}\.\w{1,6}(?:\.gz)?$", re.ASCII)
+#: A folder is a host only where its whole name looks like one.
+_FOLDER = re.compile(r"[A-Za-z]{2,20}\d{0,4}(?:-[A-Za-z0-9]{1,20}){0,4}-?\d{1,5}", re.ASCII)
 #: Words with a number behind them that name no host.
 _NO_HOST = re.compile(
     r"(?:global)?rank|^r\d|task|proc|worker|trainer|attempt|job|slurm|log|std(?:out|err)|out|err|output|run|step|part|local|epoch|none|default|test|exp|case|v\d|pe\d|gpu\d?$"
@@ -39,9 +41,10 @@ def rank_of(path: str) -> int | None:
 
 
 def host_of(path: str) -> str:
-    """``gpu-0412_rank3.log`` and ``gpu-0412/rank3.log`` name a host; "" where no part looks like one."""
-    for part in reversed(path.replace("\\", "/")[-400:].split("/")[-2:]):
-        for found in _HOST.finditer(part):
-            if not _NO_HOST.search(found[1]):
-                return found[1]
-    return ""
+    """``gpu-0412_rank3.log`` and ``gpu-0412/rank3.log`` name a host; "" where nothing looks like one."""
+    folder, _, name = path.replace("\\", "/")[-400:].rpartition("/")
+    for found in _HOST.finditer(name):
+        if not _NO_HOST.search(found[1]):
+            return found[1]
+    above = folder.rpartition("/")[2]
+    return above if _FOLDER.fullmatch(above) and not _NO_HOST.search(above) else ""

@@ -109,10 +109,11 @@ class LogReader:
         self._drain(last=True)
         sheet = self._sheet
         sheet.lines = self._lines
-        if not sheet.host and self._hosts:
-            sheet.host = self._hosts.most_common(1)[0][0]
         if sheet.rank is None and len(sheet.seen.ranks) == 1:
             sheet.rank = next(iter(sheet.seen.ranks))
+        # What a log says of its host outranks its name; a log of many hosts has none.
+        if self._hosts and (sheet.rank is not None or len(self._hosts) == 1):
+            sheet.host = self._hosts.most_common(1)[0][0]
         return sheet
 
     def _tell(self) -> None:

@@ -47,8 +47,8 @@ STEPS: dict[str, Step] = {
     "megatron": lambda r, n, at: (
         f" [{clock(at)[:19]}] iteration {n:8d}/  500000 | consumed samples: {n * 1024:12d} | elapsed time per "
         f"iteration (ms): {r.uniform(900, 1400):.1f} | learning rate: 1.2E-04 | global batch size: 1024 | "
-        f"lm loss: {loss(r, n):.6E} | loss scale: 1.0 | grad norm: {r.uniform(0.2, 0.9):.3f} | number of skipped iterations: 0 | number of nan "
-        "iterations: 0 |"
+        f"lm loss: {loss(r, n):.6E} | loss scale: 1.0 | grad norm: {r.uniform(0.2, 0.9):.3f} | "
+        "number of skipped iterations: 0 | number of nan iterations: 0 |"
     ),
     "transformers": lambda r, n, at: str(
         {
@@ -95,8 +95,8 @@ FINISHES = (
 #: What the other ranks and the launcher say once one has failed.
 CASCADE = (
     "[rank{rank}]:[E{glog} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600013 milliseconds "
-    "before timing out.",
+    "WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600013 "
+    "milliseconds before timing out.",
     "[rank{rank}]:[E{glog} ProcessGroupNCCL.cpp:1664] [PG 0 Rank {rank}] Exception (either an error or timeout) "
     "detected by watchdog at work: {seq}, last enqueued NCCL work: {seq}, last completed NCCL work: {before}.",
     "terminate called after throwing an instance of 'c10::DistBackendError'",

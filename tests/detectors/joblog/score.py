@@ -80,7 +80,8 @@ def main() -> None:
         done = score(cases)
         low, high = wilson(done.right, len(done.pairs))
         print(
-            f"{name}: accuracy {done.accuracy:.3f} [{low:.3f}, {high:.3f}], n {len(done.pairs)}, macro-F1 {done.macro_f1():.3f}"
+            f"{name}: accuracy {done.accuracy:.3f} [{low:.3f}, {high:.3f}], n {len(done.pairs)}, "
+            f"macro-F1 {done.macro_f1():.3f}"
         )
         if done.excludes:
             asked = [given for wanted, given in done.excludes if wanted]
