@@ -139,12 +139,15 @@ class Ring:
         What belongs to a closed tick counts as late; what belongs to no row, or to the far future, as dropped.
         """
         by_metric: dict[MetricKey, tuple[list[int], list[Series]]] = {}
+        known: dict[int, int | None] = {}  # the metrics of a device share its label
         for series in batch.series:
-            metric = self._metrics.get(series.metric)
-            if metric is None or metric.axis != series.label.axis:
+            metric, label = self._metrics.get(series.metric), series.label
+            if metric is None or metric.axis != label.axis:
                 self.dropped["metric not in the catalogue"] += series.times.size
                 continue
-            slot = slot_of(series.label)
+            if id(label) not in known:
+                known[id(label)] = slot_of(label)
+            slot = known[id(label)]
             if slot is None:
                 self.dropped["device or node not in the inventory"] += series.times.size
                 continue

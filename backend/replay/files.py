@@ -23,7 +23,6 @@ from detectors.model import Finding, Tick
 FILES = ("findings.jsonl", "incidents.jsonl", "runs.json", "reliability.json", "summary.json")
 #: Incidents read from the store at a time.
 PAGE = 500
-INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 #: Makes documents of what the store holds and of the incidents, by file name.
 Accountant = Callable[[Session, Sequence[Incident]], Mapping[str, Any]]
 
@@ -48,17 +47,23 @@ class Output:
         for state, finding in rows:
             self._findings.write(line(finding_row(finding, state, at, emitted)))
 
-    def finish(self, store: Store, cluster: str, account: Accountant, summary: dict[str, Any]) -> None:
-        """``account`` makes the documents of the accounting, by file name."""
+    def conclude(self, store: Store, cluster: str, account: Accountant) -> int:
+        """Write the incidents, and what ``account`` makes of them and of the store; how many incidents there are."""
         self._findings.close()
         with store.read() as session, (self._folder / "incidents.jsonl").open("wb") as out:
-            incidents_ = every_incident(session, cluster)
-            for incident in incidents_:
+            found = every_incident(session, cluster)
+            for incident in found:
                 out.write(line(incident_row(session, incident)))
-            summary["incidents"] = len(incidents_)
-            documents = account(session, incidents_)
-        for name, document in {**documents, "summary.json": summary}.items():
-            (self._folder / name).write_bytes(orjson.dumps(document, option=INDENTED))
+            for name, document in account(session, found).items():
+                self._write(name, document)
+        return len(found)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        self._write("summary.json", summary)
+
+    def _write(self, name: str, document: Any) -> None:
+        written = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        (self._folder / name).write_bytes(written)
 
     def move_to(self, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)

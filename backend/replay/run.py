@@ -22,6 +22,7 @@ from backend.incidents.record import Delta
 from backend.ingest.bundle.bundle import Bundle, Prepared
 from backend.ingest.bundle.reading import Progress
 from backend.ingest.bundle.recorded import TURN
+from backend.ingest.joblogs import JobFile
 from backend.registry import rules_of, watch_of
 from backend.replay.accounting import Gathered, documents
 from backend.replay.files import Output
@@ -31,6 +32,10 @@ from backend.store.engine import Store, migrate, open_store
 from backend.watch import Watch
 from detectors.catalogue import Catalogue
 from detectors.model import Tick
+from detectors.registry import detectors
+
+#: States are saved for a restart that a replay never has.
+SAVE_EVERY_S = 3600.0
 
 
 @dataclass
@@ -81,11 +86,25 @@ class Replay:
             return
         if self._prepared.recorded is not None:
             self.gathered.batch(batch)
+        else:
+            self._read_logs(batch)
         accepted = pipeline.accept(self._watch, batch, pushed=False)
         self.counts.samples += accepted.samples
         self.counts.dropped.update(accepted.dropped)
         if batch.events and not self._told:
             self._turn()
+
+    def _read_logs(self, batch: Batch) -> None:
+        """What jobs printed into files is there once they ended; a recording holds what was made of it."""
+        verdicts = self._watch.verdicts
+        ended = {attempt.job: attempt for attempt in batch.attempts if attempt.end is not None}
+        if verdicts is None or not ended:
+            return
+        for log in self._prepared.job_logs:
+            if attempt := ended.get(log.job):
+                file = JobFile(log.job, attempt.restart, log.file.name)
+                for offset, chunk in log.chunks():
+                    verdicts.hear(file, chunk, f"{log.file.name}:{offset}", batch.end)
 
     def _close_until(self, arrival: float) -> None:
         """Ticks close on their own time, as live: multiples of the interval plus the lateness."""
@@ -123,15 +142,17 @@ def replay(
     """
     began, cpu = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory(prefix="watchkeeper-replay-") as work:
-        with bundle.prepare(Path(work), catalogue, progress=progress) as prepared, own_store(Path(work)) as store:
+        needs = frozenset(need for detector in detectors(catalogue) for need in detector.needs)
+        with bundle.prepare(Path(work), catalogue, needs, progress) as prepared, own_store(Path(work)) as store:
             clock = ManualClock(utc(prepared.begin))
             watch = watch_for(prepared, settings or Settings(), clock, store, catalogue)
             output = Output(Path(work))
             run = Replay(prepared, watch, clock, output)
             run.run(progress)
+            incidents = output.conclude(store, watch.cluster, partial(documents, watch, prepared, run.gathered))
             summary = summary_of(prepared, watch, run.counts, time.monotonic() - began, time.process_time() - cpu)
-            account = partial(documents, watch, prepared, run.gathered)
-            output.finish(store, watch.cluster, account, summary)
+            summary["incidents"] = incidents
+            output.finish(summary)
         output.move_to(out)
     return summary
 
@@ -153,9 +174,11 @@ def watch_for(prepared: Prepared, settings: Settings, clock: ManualClock, store:
     cluster = Cluster(name=said.cluster, interval_s=prepared.interval_s, lateness_s=said.lateness_s)
     with store.write() as session:
         cluster_rows.ensure_cluster(session, cluster.name)
-    rules = replace(rules_of(settings, (), False), mode="observe")
+    rules = replace(rules_of(settings, (), False), mode="observe", save_every_s=SAVE_EVERY_S)
     watch = watch_of(cluster, rules, clock, store, catalogue, Changes(), None, "replay")
     watch.dark = prepared.dark
+    if prepared.recorded is not None:
+        watch.verdicts = None  # a recording holds the verdicts of its time
     watch.load()
     return watch
 

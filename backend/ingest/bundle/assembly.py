@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from backend.facts import DeviceLabel, Series
 from backend.ingest.bundle.openmetrics import Book, Ids
 from backend.ingest.labels import Targets, device_label, identity
 from backend.ingest.samples import UP, Scraped, assemble, readable
-from detectors.catalogue import Catalogue, Metric, blank
+from detectors.catalogue import Catalogue, blank
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -26,26 +25,28 @@ MOST_PLANNED = 1_000_000
 class _Plan:
     """What ``assemble`` makes of one sample of each of certain series: whose samples stand for whom.
 
-    take: place of the sample of each Series; metrics, labels: what it is of; heard: nodes by exporter; left_out:
-    samples that come to nothing, by reason.
+    take: place of the sample of each Series; metrics, labels: what it is of; pair: of each sample, which of ``heard``
+    (exporter, node) it shows, -1 = none; reason: of each sample, for which of ``reasons`` it comes to nothing, -1 = for
+    none.
     """
 
     take: NDArray[np.intp]
     metrics: tuple[str, ...]
     labels: tuple[DeviceLabel, ...]
-    heard: Mapping[str, set[str]]
-    left_out: Mapping[str, int]
+    pair: NDArray[np.int32]
+    heard: tuple[tuple[str, str], ...]
+    reason: NDArray[np.int32]
+    reasons: tuple[str, ...]
 
-
-class _Heard(Targets):
-    """Keeps what it was told last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: dict[str, set[str]] = {}
-
-    def learn(self, seen: Mapping[str, set[str]]) -> None:
-        self.told = dict(seen)
+    def of(self, sound: Mask) -> tuple[NDArray[np.intp], dict[str, set[str]], Counter[str]]:
+        """Of the samples that are ``sound``: which Series they make, nodes by exporter, what is left out."""
+        which = np.flatnonzero(sound[self.take]) if not sound.all() else np.arange(self.take.size)
+        seen: dict[str, set[str]] = {}
+        for place in np.unique(self.pair[sound & (self.pair >= 0)]):
+            exporter, node = self.heard[place]
+            seen.setdefault(exporter, set()).add(node)
+        counts = np.bincount(self.reason[sound & (self.reason >= 0)], minlength=len(self.reasons)).tolist()
+        return which, seen, Counter({why: count for why, count in zip(self.reasons, counts, strict=True) if count})
 
 
 class Assembly:
@@ -99,16 +100,25 @@ class Assembly:
         refused: Counter[str] = Counter()
         sound = self._sound(metrics, times, values, refused)
         ups = metrics == self._up
-        here = np.flatnonzero(sound & ~ups)
+        here = np.flatnonzero(~ups)
         plan = self._plan(ids[here])
         if plan is None:
             return self._whole(ids, times, values, dropped)
-        self._targets.learn(plan.heard)
-        rows = here[plan.take]
-        made = tuple(map(Series, plan.metrics, plan.labels, times[rows].reshape(-1, 1), values[rows].reshape(-1, 1)))
+        which, heard, left_out = plan.of(sound[here])
+        self._targets.learn(heard)
+        rows = here[plan.take[which]]
+        whose = which.tolist()
+        made = tuple(
+            map(
+                Series,
+                [plan.metrics[one] for one in whose],
+                [plan.labels[one] for one in whose],
+                times[rows].reshape(-1, 1),
+                values[rows].reshape(-1, 1),
+            )
+        )
         of_targets, more = assemble(self._scraped(ids[ups], times[ups], values[ups]), self._catalogue, self._targets)
-        dropped += Counter(plan.left_out)
-        return made + of_targets, dropped + refused + more
+        return made + of_targets, dropped + left_out + refused + more
 
     def _whole(
         self, ids: Ids, times: Floats, values: Floats, dropped: Counter[str]
@@ -158,17 +168,32 @@ class Assembly:
             (self._book.labels(series), np.zeros(1), np.array([metric.low]))
             for series, metric in zip(ids.tolist(), metrics, strict=True)
         ]
-        heard = _Heard()
-        series, left_out = assemble(probe, self._catalogue, heard)
+        series, left_out = assemble(probe, self._catalogue)
         place = {id(values): i for i, (_, _, values) in enumerate(probe)}
         take = [place.get(id(one.values), -1) for one in series]
-        if -1 in take or len(take) + left_out.total() != len(probe) or not _told_apart(metrics, probe):
+        named = [device_label(metric.axis, said) for metric, (said, _, _) in zip(metrics, probe, strict=True)]
+        if -1 in take or len(take) + left_out.total() != len(probe) or not _told_apart(named):
             return None
+        pairs: dict[tuple[str, str], int] = {}
+        reasons: dict[str, int] = {}
+        pair, reason = np.full(len(probe), -1, np.int32), np.full(len(probe), -1, np.int32)
+        for row, (label, (said, _, _)) in enumerate(zip(named, probe, strict=True)):
+            exporter = said.get("instance", "")
+            if label is not None and label.axis != "node" and label.node and exporter:
+                pair[row] = pairs.setdefault((exporter, label.node), len(pairs))
+        for row in sorted(set(range(len(probe))) - set(take)):
+            reason[row] = reasons.setdefault(_why_not(probe[row], self._catalogue), len(reasons))
         metrics_, labels = tuple(one.metric for one in series), tuple(one.label for one in series)
-        return _Plan(np.array(take, np.intp), metrics_, labels, heard.told, dict(left_out))
+        return _Plan(np.array(take, np.intp), metrics_, labels, pair, tuple(pairs), reason, tuple(reasons))
 
 
-def _told_apart(metrics: list[Metric], probe: list[Scraped]) -> bool:
+def _why_not(one: Scraped, catalogue: Catalogue) -> str:
+    """For which reason ``assemble`` leaves a sample out that it does not hand on."""
+    _, left_out = assemble([one], catalogue)
+    return next(iter(left_out), "")
+
+
+def _told_apart(named: list[DeviceLabel | None]) -> bool:
     """Whether every device has one label only, so that no sample's time decides which label is the newest."""
-    labels = {device_label(metric.axis, said) for metric, (said, _, _) in zip(metrics, probe, strict=True)} - {None}
+    labels = set(named) - {None}
     return len(labels) == len({identity(label) for label in labels if label is not None})

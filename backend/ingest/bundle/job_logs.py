@@ -22,6 +22,18 @@ class JobLog:
     name: str
     file: PartFile
 
+    def chunks(self, chunk_bytes: int = 1_048_576) -> Iterator[tuple[int, bytes]]:
+        """(offset in bytes, bytes) of the whole file, a piece at a time. Raises BundleError for one that cannot be
+        read."""
+        offset = 0
+        try:
+            with self.file.path.open("rb") as raw:
+                while chunk := raw.read(chunk_bytes):
+                    yield offset, chunk
+                    offset += len(chunk)
+        except OSError as error:
+            raise BundleError(f"cannot be read: {error.strerror}", self.file.path, "Check its rights.") from error
+
     def lines(self, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> Iterator[tuple[int, str]]:
         """(offset of the line in bytes, line), at most the first ``head_bytes`` and the last ``tail_bytes`` of a file;
         bytes that are no UTF-8 become U+FFFD. Raises BundleError for one that cannot be read."""

@@ -28,6 +28,8 @@ _ESCAPED = re.compile(r'\\([\\"n])')
 #: What numbers that JSON shares with OpenMetrics are made of, and what parts them.
 _PLAIN = b"0123456789+-.eE \n"
 _COMMAS = bytes.maketrans(b" \n", b",,")
+#: Why a sample is left out that no metric of the catalogue is made of.
+UNKNOWN = "metric not in the catalogue"
 #: A tail of a line this long holds no two numbers.
 _MAX_NUMBER = 64
 
@@ -43,10 +45,11 @@ class Samples(NamedTuple):
 class Book:
     """Every wanted series of a bundle by number, in the order of their first lines; each label set is kept once.
 
-    ``wanted``: raw metric names that are kept.
+    ``wanted``: raw metric names that are kept; ``unwanted``: how the others are called where they are counted.
     """
 
-    def __init__(self, wanted: frozenset[str]) -> None:
+    def __init__(self, wanted: frozenset[str], unwanted: str = UNKNOWN) -> None:
+        self.unwanted = unwanted
         self.names: tuple[str, ...] = tuple(sorted(wanted))
         self.label_sets: list[Mapping[str, str]] = []
         self.name_of = array("i")
@@ -159,7 +162,7 @@ class Scanner:
                     odd.append(line)
                 elif not self._book.wants(name.group()):
                     count = _follow(block, starts, ends, line, block[start : name.end() + 1])
-                    self._left_out["metric not in the catalogue"] += count
+                    self._left_out[self._book.unwanted] += count
                 else:
                     stretch = self._stretch(block, starts, ends, line, name)
                     count = stretch.lines
@@ -239,7 +242,7 @@ class Scanner:
                     values.append(value)
                     kept.append(line)
                 else:
-                    self._left_out["metric not in the catalogue"] += 1
+                    self._left_out[self._book.unwanted] += 1
             except ValueError as error:
                 self._refuse(line, str(error))
         every = np.concatenate([lines, np.array(kept, np.int64)])

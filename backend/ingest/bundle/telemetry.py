@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from backend.facts import Batch
 from backend.ingest.bundle.assembly import Assembly
 from backend.ingest.bundle.folder import PartFile
-from backend.ingest.bundle.openmetrics import Book, Samples, Scanner
+from backend.ingest.bundle.openmetrics import UNKNOWN, Book, Samples, Scanner
 from backend.ingest.bundle.reading import Reading
 from backend.ingest.bundle.spill import MAX_ROWS, Column, Sorted, Spill
 from backend.ingest.samples import UP
@@ -21,6 +21,8 @@ from detectors.catalogue import Catalogue
 from detectors.model import Need
 
 SOURCE = "prometheus"
+#: Why a sample is left out that live would not be asked for either.
+UNASKED = "metric that no detector asks for"
 #: What its darkness is called.
 PART = "telemetry"
 #: The distance of ticks where the telemetry does not tell (the default of the settings), in seconds.
@@ -100,7 +102,7 @@ def read_telemetry(
 ) -> Telemetry:
     """One pass over the files. Only metrics of the catalogue are kept, and of these, where ``needs`` says so, only
     those that are needed, and ``up``. Raises BundleError."""
-    book = Book(wanted_names(catalogue, needs))
+    book = Book(wanted_names(catalogue, needs), UNKNOWN if needs is None else UNASKED)
     spill = Spill(work, "telemetry", (np.int32, np.float64), max_rows)
     left_out: Counter[str] = Counter()
     gaps = Gaps()

@@ -280,7 +280,7 @@ def test_only_what_is_needed_is_kept_and_up(tmp_path: Path) -> None:
     with open_bundle(folder).prepare(tmp_path / "work", CATALOGUE, needs) as found:
         ((_, batch),) = found.batches()
         assert [s.metric for s in batch.series] == ["power_w", "node_up"]
-        assert found.left_out == {"metric not in the catalogue": 3}
+        assert found.left_out == {"metric that no detector asks for": 3}
 
 
 def test_a_gap_in_which_nobody_scraped_is_not_covered_and_dark(tmp_path: Path) -> None:
@@ -349,3 +349,19 @@ def test_ticks_stand_as_far_apart_as_the_median_gap(tmp_path: Path, gaps: list[f
 
 def test_without_two_samples_of_a_series_the_usual_interval_stands() -> None:
     assert Gaps().interval_s() == 15.0
+
+
+def test_a_blank_now_and_then_costs_only_itself(tmp_path: Path) -> None:
+    """Scrapes in which other samples mean nothing each time are what a read of each would make, from one plan."""
+    blanks = [(T + 15 * n, "9223372036854775794" if n % 3 == 0 else 50 + n) for n in range(6)]
+    text = "".join(gpu(TEMP, blanks if i == 1 else [(at, 60) for at, _ in blanks], index=i) for i in range(4))
+    text += gpu(POWER, [(at, 9000 if n == 4 else 500) for n, (at, _) in enumerate(blanks)], index=2)
+    text += gpu(POWER, [(at, 500) for at, _ in blanks], node="", index=3, UUID="", Hostname="")  # names nobody
+    found = read(tmp_path, text + up([(at, 1) for at, _ in blanks]))
+    for n, (_, batch) in enumerate(found):
+        told = {(s.metric, s.label.index) for s in batch.series if s.label.axis == "gpu"}
+        wanted = {("temperature_c", str(i)) for i in range(4) if not (i == 1 and n % 3 == 0)}
+        assert told == wanted | ({("power_w", "2")} if n != 4 else set())
+        dropped = {"no device or node in the labels": 1} | ({"blank": 1} if n % 3 == 0 else {})
+        assert batch.dropped == dropped | ({"out of range": 1} if n == 4 else {})
+        assert [s.label.node for s in batch.series if s.metric == "node_up"] == ["gpu-0001"]

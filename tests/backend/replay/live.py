@@ -123,7 +123,7 @@ def recorded(folder: Path, steps: Sequence[Step], end: float) -> tuple[Path, Pat
         live.recorder.close()
         # the ticks that were still open when the recording ended close after it, as in a replay
         live.finish(end + watch.ring.lateness_s + watch.ring.interval_s)
-        live.output.finish(store, "main", lambda *_: {}, {})
+        live.output.conclude(store, "main", lambda *_: {})
     return folder / "live" / "out", folder / "bundle"
 
 
