@@ -126,7 +126,7 @@ def build(
             reconsider(watch)
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
-        logs = log_sources(cluster, store, tails[cluster.name])
+        logs = log_sources(cluster, store, tails[cluster.name], watch.verdicts)
         sources[cluster.name] = (*sources_of(cluster, slurm, clock, catalogue), *logs, *more)
     past = {c.name: past_from(c.prometheus[0], catalogue) for c in settings.cluster if c.prometheus}
     rest = (sources, demo_person, past, tails)
@@ -161,6 +161,7 @@ def watch_of(
         ring=Ring(catalogue.metrics, cluster.interval_s, lateness_s),
         detectors=detectors.detectors(catalogue),
         backend=backend,
+        verdicts=Verdicts(LogRules.of(log_rules()), files=reads_job_logs(cluster)),
         who=who,
     )
 
@@ -248,7 +249,9 @@ def sources_of(
     return tuple(found)
 
 
-def log_sources(cluster: Cluster, store: Store, tails: Tails) -> tuple[tuple[Source, float], ...]:
+def log_sources(
+    cluster: Cluster, store: Store, tails: Tails, listener: Verdicts | None
+) -> tuple[tuple[Source, float], ...]:
     """What is read of logs: files, the kernel's ring, the journal, Loki, and logs of jobs nobody wrapped."""
     logs = cluster.logs
     where = Where.here(ZoneInfo(logs.timezone) if logs.timezone else None)
@@ -266,13 +269,17 @@ def log_sources(cluster: Cluster, store: Store, tails: Tails) -> tuple[tuple[Sou
         reader = LokiReader(logs.loki_url, logs.loki_headers, logs.loki_tenant, logs.timeout_s)
         loki = LokiSource(reader, logs.loki_queries, parse, where, tails, logs.loki_job_label)
         found.append((loki, logs.loki_interval_s))
-    if logs.job_logs and (cluster.slurm is not None or cluster.kubernetes is not None):
+    if reads_job_logs(cluster):
         budget = replace(JOB_BUDGET, stats=logs.job_looks, bytes=logs.job_bytes, quiet_s=logs.job_quiet_s)
         attempts = partial(lately, store, cluster.name)
-        listener = Verdicts(LogRules.of(log_rules()))
         source = JobLogSource(attempts, tails, where, budget, logs.job_files, listener)
         found.append((source, logs.job_interval_s))
     return tuple(found)
+
+
+def reads_job_logs(cluster: Cluster) -> bool:
+    """Whether the logs that jobs name are followed here."""
+    return cluster.logs.job_logs and (cluster.slurm is not None or cluster.kubernetes is not None)
 
 
 def lately(store: Store, cluster: str, now: float) -> list[AttemptFacts]:

@@ -91,7 +91,7 @@ class Replay:
         accepted = pipeline.accept(self._watch, batch, pushed=False)
         self.counts.samples += accepted.samples
         self.counts.dropped.update(accepted.dropped)
-        if batch.events and not self._told:
+        if (batch.events or accepted.events) and not self._told:
             self._turn()
 
     def _read_logs(self, batch: Batch) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue, table
-from detectors.joblog.rules import UNKNOWN
 from detectors.model import Entity, Event, Evidence, FaultKind, Finding, Fleet, Judged, Need, Severity, Tick
 
 #: The namespace of a verdict: ``code`` is the class, ``text`` the sentence, attrs ``whose``, ``exclude`` (yes or not),
@@ -19,11 +18,12 @@ from detectors.model import Entity, Event, Evidence, FaultKind, Finding, Fleet, 
 NAMESPACE = "log"
 #: Verdicts that are held at once; of a storm the newest.
 MOST = 4_096
-#: How loud a failed job is, by whose fault it was. The owner of the code sees it with the job; nobody is woken for it.
+#: How loud a failed job is, by whose fault it was. Its owner sees it with the job; nobody is woken for code, nor for a
+#: log that only shows what followed. A hang is told: it has a cause that no log of its own shows.
 LOUDNESS: Mapping[str, Severity] = {
     "hardware": Severity.HIGH,
     "platform": Severity.WARNING,
-    "unknown": Severity.WARNING,
+    "unknown": Severity.INFO,
     "yours": Severity.INFO,
     "none": Severity.INFO,
 }
@@ -102,7 +102,7 @@ class Outcome:
         kind = meaning.node_kind if entity is not None and meaning.node_kind else meaning.job_kind
         if not kind:
             return None
-        severity = LOUDNESS.get(whose, Severity.WARNING) if event.code != UNKNOWN else Severity.INFO
+        severity = Severity.WARNING if kind == "job_hang" else LOUDNESS.get(whose, Severity.INFO)
         if entity is not None and kind == meaning.node_kind:
             severity = self.catalogue.kinds[kind].severity
         else:
