@@ -24,7 +24,7 @@ _RECORD = re.compile(r"^(?=NodeName=)", re.MULTILINE)
 _PAIR = re.compile(r"(?:^|\s)(?P<key>[A-Za-z][A-Za-z0-9_/:]*)=(?P<value>\S*)")
 _REASON = re.compile(r"\sReason=(?P<reason>.*?)(?:\s*\[(?P<user>[^\s@\[\]]+)@(?P<at>[^\]\s]+)\]|$)", re.DOTALL)
 #: OS=Linux 6.1.0-31-amd64 #1 SMP ...: the third word of uname is what runs.
-_KERNEL = re.compile(r"(?:^|\s)Linux (\S+)")
+_KERNEL = re.compile(r"(?:^|[\s=])Linux (\S+)")
 #: What a node record says beside its state, by the name of the label it becomes: JSON key, text key.
 LABELS = {
     "features": ("features", "AvailableFeatures"),
