@@ -35,7 +35,7 @@ def build(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     source = _source(folder.resolve())
     _generate(folder.resolve(), source)
-    component, client = "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
+    component, client = f"{ROOT}/vendor/k8s.io/component-base/version", f"{ROOT}/vendor/k8s.io/client-go/pkg/version"
     major, minor, _ = VERSION.split(".")
     said = [f"-X {component}.gitVersion=v{VERSION}", f"-X {component}.gitMajor={major}"]
     said += [f"-X {component}.gitMinor={minor}", f"-X {client}.gitVersion=v{VERSION}"]
