@@ -1,11 +1,11 @@
-"""Runs every benchmark, or those named: ``python -m benchmarks [tick fleet replay verdict line start history]``."""
+"""Runs every benchmark, or those named: ``python -m benchmarks [tick fleet replay verdict line ... kernel_scan]``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks import fleet, history, line, replay, start, tick, verdict
+from benchmarks import fleet, history, kernel_scan, line, replay, start, tick, verdict
 
 ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "tick": tick.run,
@@ -15,6 +15,7 @@ ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "line": line.run,
     "start": start.run,
     "history": history.run,
+    "kernel_scan": kernel_scan.run,
 }
 
 

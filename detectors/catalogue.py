@@ -6,15 +6,16 @@ import csv
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.joblog.rules import Table, read_table
 from detectors.model import BoolArray, FaultKind, MetricKey, Severity
+from detectors.packaged import TableError as TableError
+from detectors.packaged import table as table
+from detectors.packaged import text
 
 MetricKind = Literal["gauge", "counter", "last_code", "bitmask"]
 
@@ -22,10 +23,6 @@ MetricKind = Literal["gauge", "counter", "last_code", "bitmask"]
 #: (dcgm_structs.h: int32 0x7ffffff0 and up, int64 0x7ffffffffffffff0 and up, fp64 2^47 and up.)
 _BLANK_SPANS = ((2_147_483_632.0, 2_147_483_646.0), (140_737_488_355_328.0, 140_737_488_355_343.0))
 _BLANK_FROM = 9_223_372_036_854_775_792.0
-
-
-class TableError(ValueError):
-    """A table row that cannot be used; the text says which table, which row and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,23 +141,9 @@ def load(xids: Iterable[Mapping[str, str]] = (), thresholds: Mapping[str, float]
     return catalogue.with_thresholds(thresholds or {})
 
 
-def table(name: str) -> Iterator[str]:
-    """Lines of a packaged table; for the readers beside this one, which read what only they understand."""
-    yield from _text(name).splitlines()
-
-
-def log_rules() -> Table:
-    """The rules that name what lines of training logs say. Raises joblog.rules.RuleError naming the rule at fault."""
-    return read_table(_text("joblog_rules.toml"))
-
-
-def _text(name: str) -> str:
-    return (files("detectors") / "tables" / name).read_text(encoding="utf-8")
-
-
 def _rows(name: str) -> Iterator[dict[str, str]]:
     """Rows of a packaged CSV by column name; lines that start with # are notes."""
-    return csv.DictReader(line for line in _text(name).splitlines() if not line.startswith("#"))
+    return csv.DictReader(line for line in text(name).splitlines() if not line.startswith("#"))
 
 
 def _metric(row: Mapping[str, str]) -> Metric:
@@ -218,5 +201,5 @@ def _yes(word: str) -> bool:
 
 
 def _thresholds() -> dict[str, Threshold]:
-    table = tomllib.loads(_text("thresholds.toml"))
+    table = tomllib.loads(text("thresholds.toml"))
     return {name: Threshold(name, row["unit"], float(row["value"]), row["source"]) for name, row in table.items()}

@@ -12,7 +12,7 @@ ENGINES: tuple[Engine, ...] = ("hyperscan", "ahocorasick", "plain")
 #: (index of the literal, offset behind it) of every occurrence, overlapping ones too, in no order.
 Finds = Callable[[bytes], Sequence[tuple[int, int]]]
 #: Bytes read at a time: measured best between the cost of a call and the caches.
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
 
 
 class Scanner:
@@ -32,14 +32,20 @@ class Scanner:
 
     def hits(self, chunk: bytes) -> list[tuple[int, int]]:
         """(start, end) of every line of ``chunk`` that holds a literal, in order, without its newline."""
-        found: list[tuple[int, int]] = []
-        behind = -1
-        for end in sorted(end for _, end in self._finds(chunk)):
+        return [(start, end) for start, end, _ in self.lines(chunk)]
+
+    def lines(self, chunk: bytes) -> list[tuple[int, int, set[int]]]:
+        """As ``hits``, with the indices into ``literals`` of those that the line holds."""
+        found: list[tuple[int, int, set[int]]] = []
+        behind, held = -1, set[int]()
+        for index, end in sorted(self._finds(chunk), key=_behind):
             if end > behind:
                 start = chunk.rfind(b"\n", 0, end) + 1
                 behind = chunk.find(b"\n", end)
                 behind = len(chunk) if behind < 0 else behind
-                found.append((start, behind))
+                held = set()
+                found.append((start, behind, held))
+            held.add(index)
         return found
 
     def which(self, line: bytes) -> frozenset[int]:
@@ -50,18 +56,14 @@ class Scanner:
         return bool(self._finds(line))
 
 
+def _behind(found: tuple[int, int]) -> int:
+    return found[1]
+
+
 def chunks(file: BinaryIO, size: int = CHUNK_BYTES) -> Iterator[bytes]:
     """The rest of a file in pieces of about ``size`` bytes that end behind a newline; a longer line comes in pieces."""
-    kept = b""
     while piece := file.read(size):
-        cut = piece.rfind(b"\n") + 1
-        if not cut and len(kept) + len(piece) < size:
-            kept += piece
-            continue
-        whole, kept = (kept + piece[:cut], piece[cut:]) if cut else (kept + piece, b"")
-        yield whole
-    if kept:
-        yield kept
+        yield piece if piece.endswith(b"\n") else piece + file.readline(size)
 
 
 def _engine(literals: Sequence[bytes], asked: Engine | None) -> tuple[Engine, Finds]:

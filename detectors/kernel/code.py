@@ -42,4 +42,7 @@ def pci_of(domain: str | None, bus: str, device: str) -> str:
 
 def kept(text: str) -> str:
     """Printable, on one line, short: the text goes into databases and mails."""
-    return "".join(c if c.isprintable() else " " for c in text[:KEPT_CHARS]).strip()
+    text = text[:KEPT_CHARS]
+    if text.isprintable():
+        return text.strip()
+    return "".join(c if c.isprintable() else " " for c in text).strip()

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from detectors.catalogue import Catalogue, TableError, Xid, table
+from detectors.catalogue import Catalogue, Xid
 from detectors.model import Event, FaultKind, Severity
+from detectors.packaged import TableError, table
 
 #: Xids that end another: the power circuit that gave up is at work again (NVIDIA's Xid catalogue, 162 and 163).
 XID_ENDS: Mapping[str, str] = {"162": "163"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 #: Whose lines count as the kernel's own.
 KERNEL = frozenset({"", "kernel"})
@@ -34,11 +35,16 @@ _FILLER = re.compile(r"kernel|-|kern\.[a-z]{2,8}|stdout|stderr|[FP]|[A-Z]{4,8}")
 _MOST_WORDS = 5
 
 
-def starts(line: str) -> Iterator[tuple[int, str]]:
+@lru_cache(maxsize=16)
+def starts(line: str) -> tuple[tuple[int, str], ...]:
     """(offset, program) of each place where the message may begin; program is empty where none is named.
 
-    At most a dozen; what it costs does not depend on the length of the line.
+    At most a dozen; what it costs does not depend on the length of the line. Several readers ask of one line.
     """
+    return tuple(_starts(line))
+
+
+def _starts(line: str) -> Iterator[tuple[int, str]]:
     at, timed = _stamps(line, 0)
     yield at, ""
     place, plain = at, timed
@@ -75,5 +81,7 @@ def _stamps(line: str, at: int) -> tuple[int, bool]:
 
 
 def _spaced(line: str, at: int) -> int:
+    if " " < line[at : at + 1] < "\x7f":
+        return at
     found = _SPACE.match(line, at)
     return found.end() if found is not None else at

@@ -34,13 +34,16 @@ def parse(line: str) -> KernelCode | None:
 
     Never raises; time grows linearly with the line and stops at MAX_CHARS.
     """
+    found = scanner().which(line[:MAX_CHARS].encode(errors="replace"))
+    return _read(line, found) if found else None
+
+
+def _read(line: str, found: Iterable[int]) -> KernelCode | None:
+    """What the readers of these literals make of a line."""
     line = line[:MAX_CHARS]
     if "\x1b" in line:
         line = _COLOUR.sub("", line)
-    scanner, places, readers = _kit()
-    found = scanner.which(line.encode(errors="replace"))
-    if not found:
-        return None
+    _, places, readers = _kit()
     for place in sorted({place for index in found for place in places[index]}):
         code = readers[place](line)
         if code is not None:
@@ -75,10 +78,10 @@ def _kit() -> tuple[Scanner, tuple[tuple[int, ...], ...], tuple[Reader, ...]]:
 
 def codes(pieces: Iterable[bytes]) -> Iterator[KernelCode]:
     """What all lines of a log say, of one that comes in pieces that end behind newlines (``scan.chunks``)."""
-    look = scanner().hits
+    look = scanner().lines
     for piece in pieces:
-        for start, end in look(piece):
-            code = parse(piece[start : min(end, start + 4 * MAX_CHARS)].decode(errors="replace"))
+        for start, end, found in look(piece):
+            code = _read(piece[start : min(end, start + 4 * MAX_CHARS)].decode(errors="replace"), found)
             if code is not None:
                 yield code
 

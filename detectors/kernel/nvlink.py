@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from detectors.catalogue import table
+from detectors.packaged import table
 
 #: From this driver on the information word is laid out otherwise (NVIDIA's Xid catalogue: V1 before, V2 from here).
 NEW_LAYOUT = 575

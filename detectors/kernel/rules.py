@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from detectors.catalogue import TableError, table
 from detectors.kernel.code import KernelCode, kept, normal_pci
 from detectors.kernel.head import KERNEL, starts
+from detectors.packaged import TableError, table
 
 #: What patterns may use by name.
 PIECES: Mapping[str, str] = {

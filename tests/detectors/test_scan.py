@@ -27,6 +27,8 @@ def by_hand(chunk: bytes, literals: tuple[str, ...]) -> list[bytes]:
 def test_hits_are_the_lines_that_re_finds(engine: Engine, bits: list[str]) -> None:
     chunk, scanner = "".join(bits).encode(), Scanner(LITERALS, engine)
     assert [chunk[start:end] for start, end in scanner.hits(chunk)] == by_hand(chunk, LITERALS)
+    for start, end, held in scanner.lines(chunk):
+        assert held == scanner.which(chunk[start:end])
     for line in chunk.split(b"\n"):
         assert scanner.which(line) == {n for n, literal in enumerate(LITERALS) if literal.encode() in line}
         assert (line in scanner) == bool(scanner.which(line))

@@ -69,7 +69,7 @@ DAYS = (
     ("kernel", "Lustre: scratch-OST000{b}-osc-ffff: Connection restored to 10.4.0.9@o2ib (at 10.4.0.9@o2ib)"),
 )
 #: How often each comes: services talk all day, the kernel seldom.
-OFTEN = tuple(1 if program.startswith(("kernel", "sudo", "python3")) else 6 for program, _ in DAYS)
+OFTEN = tuple(1 if program.startswith(("kernel", "sudo", "python3")) else 12 for program, _ in DAYS)
 #: One boot, in order; the kernel's lines.
 BOOT = (
     "Linux version 5.15.0-91-generic (build@host) (gcc 11.4.0) #101-Ubuntu SMP",

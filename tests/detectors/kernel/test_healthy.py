@@ -47,7 +47,7 @@ def alarm(log: list[str]) -> str:
         code, at = parse(line), at + 1.0
         events = (event(code, at),) if code is not None else ()
         for detector, state in zip(detectors, states, strict=True):
-            tick = Tick(at, {("gpu", "power_w"): FLEET.axes["gpu"].live * 600.0}, {}, events)  # type: ignore[dict-item]
+            tick = Tick(at, {("gpu", "power_w"): FLEET.axes["gpu"].live * 600.0}, {}, events)
             for finding in detector.step(state, tick, FLEET).findings:
                 if finding.severity > Severity.INFO:
                     return f"{finding.reason} {finding.evidence[0].value}"
