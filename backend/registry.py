@@ -59,10 +59,11 @@ from backend.store import system
 from backend.store.engine import Store, migrate, open_store
 from backend.watch import Rules, Watch
 from detectors import registry as detectors
-from detectors.catalogue import Catalogue, load, log_rules
+from detectors.catalogue import Catalogue, load
 from detectors.joblog.reading import Rules as LogRules
 from detectors.kernel.lines import parse, scanner
 from detectors.model import Severity
+from detectors.packaged import log_rules
 
 Role = Literal["all", "observe", "api"]
 

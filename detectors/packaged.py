@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.resources import files
 
+from detectors.joblog.rules import Table, read_table
+
 
 class TableError(ValueError):
     """A table row that cannot be used; the text says which table, which row and what is wrong."""
@@ -17,3 +19,8 @@ def table(name: str) -> Iterator[str]:
 
 def text(name: str) -> str:
     return (files("detectors") / "tables" / name).read_text(encoding="utf-8")
+
+
+def log_rules() -> Table:
+    """The rules that name what lines of training logs say. Raises joblog.rules.RuleError naming the rule at fault."""
+    return read_table(text("joblog_rules.toml"))

@@ -17,11 +17,11 @@ from typing import Any, BinaryIO, cast
 
 import orjson
 
-from detectors.catalogue import log_rules
 from detectors.joblog.ends import end_of, error_file_lines
 from detectors.joblog.reading import LogReader, Rules, Sheet
 from detectors.joblog.rules import CLEAN
 from detectors.joblog.verdict import Quote, Verdict, judge
+from detectors.packaged import log_rules
 
 #: Read at a time.
 CHUNK_BYTES = 1 << 20

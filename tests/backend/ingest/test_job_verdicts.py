@@ -10,8 +10,8 @@ from backend.facts import AttemptFacts, RawEvent
 from backend.ingest import job_verdicts
 from backend.ingest.job_verdicts import Verdicts
 from backend.ingest.joblogs import JobFile
-from detectors.catalogue import log_rules
 from detectors.joblog.reading import Rules
+from detectors.packaged import log_rules
 
 RULES = Rules.of(log_rules())
 OOM = b"step 10 loss 2.31\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.\n"

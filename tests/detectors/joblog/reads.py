@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from detectors.catalogue import log_rules
 from detectors.joblog.ends import End
 from detectors.joblog.reading import LogReader, Rules, Sheet
 from detectors.joblog.verdict import Verdict, judge
+from detectors.packaged import log_rules
 
 
 @cache
