@@ -141,6 +141,11 @@ def load(xids: Iterable[Mapping[str, str]] = (), thresholds: Mapping[str, float]
     return catalogue.with_thresholds(thresholds or {})
 
 
+def log_rules() -> Table:
+    """The rules that name what lines of training logs say. Raises joblog.rules.RuleError naming the rule at fault."""
+    return read_table(text("joblog_rules.toml"))
+
+
 def _rows(name: str) -> Iterator[dict[str, str]]:
     """Rows of a packaged CSV by column name; lines that start with # are notes."""
     return csv.DictReader(line for line in text(name).splitlines() if not line.startswith("#"))
