@@ -24,6 +24,11 @@ from backend.reliability.runs import Lane, Run, runs_of
 NEVER_STEPPED_S = 3600.0
 
 
+#: Of an attempt that nobody told anything of from inside.
+NO_EVIDENCE = Evidence(StepTable.of(()), ())
+NO_PROGRESS = progress(NO_EVIDENCE.steps, NO_EVIDENCE.steps.at)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Account:
     """One attempt. window None: it did not run in the span. told: None where its steps are not known.
@@ -52,7 +57,7 @@ class Account:
         return self.attempt.end is not None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RunAccount:
     """One run. ``lanes`` hold the accounts in order; most runs have one lane."""
 
@@ -61,8 +66,9 @@ class RunAccount:
     checkpoints: tuple[CheckpointFacts, ...]
     pace_s: float
 
-    @property
+    @cached_property
     def accounts(self) -> tuple[Account, ...]:
+        """All of them in the order they began."""
         place = {id(account.attempt): account for lane in self.lanes for account in lane}
         return tuple(place[id(attempt)] for attempt in self.run.attempts)
 
@@ -80,6 +86,11 @@ class Accounts:
     @cached_property
     def attempts(self) -> tuple[Account, ...]:
         return tuple(account for run in self.runs for account in run.accounts)
+
+    @cached_property
+    def run_of(self) -> dict[int, int]:
+        """The place of the run of each account, by its ``id``."""
+        return {id(account): place for place, run in enumerate(self.runs) for account in run.accounts}
 
     @property
     def span_s(self) -> float:
@@ -131,7 +142,8 @@ def _run_account(judging: _Judging, evidence: dict[int, Evidence], run: Run) -> 
 
 
 def _known(history: History, attempt: AttemptFacts, evidence: Evidence | None) -> _Known:
-    evidence = evidence or Evidence(StepTable.of(()), ())
+    if evidence is None or not (len(evidence.steps) or evidence.checkpoints):
+        return _Known(NO_EVIDENCE, _window(history, attempt, NO_EVIDENCE), NO_PROGRESS)
     loads = np.array([c.at for c in evidence.checkpoints if c.kind == "load"])
     return _Known(evidence, _window(history, attempt, evidence), progress(evidence.steps, loads))
 

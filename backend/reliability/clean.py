@@ -41,7 +41,8 @@ def clean(told: Iterable[AttemptFacts]) -> tuple[list[AttemptFacts], list[Proble
 
 def began(attempt: AttemptFacts) -> tuple[float, float, str, int]:
     """What orders attempts: when they were there first, then when they ran."""
-    first = next((t for t in (attempt.start, attempt.submit, attempt.eligible) if t is not None), math.inf)
+    submit = attempt.submit if attempt.submit is not None else attempt.eligible
+    first = attempt.start if attempt.start is not None else submit if submit is not None else math.inf
     return first, attempt.submit if attempt.submit is not None else first, attempt.job, attempt.restart
 
 

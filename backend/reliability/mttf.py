@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from backend.reliability.account import Account, Accounts
-from backend.reliability.intervals import LEAST_RUNS, TAIL, Interval, Rate, rate
+from backend.reliability.history import Floats
+from backend.reliability.intervals import LEAST_RUNS, TAIL, Interval, Rate, Z, rate
 
 DAY_S = 86_400.0
 #: Draws of the bootstrap by run, and its seed: the same facts give the same interval.
 RESAMPLES, SEED = 1000, 20260101
+#: Of more runs than this the interval is that of the log of a ratio of sums, which the bootstrap tends to.
+MANY_RUNS = 2000
 #: Sizes of jobs, in nodes, that are told apart: up to and including each.
 SIZES = (1, 4, 16, 64, 256, 1024, 4096)
 
@@ -48,7 +51,7 @@ def node_days(account: Account) -> float:
 
 def failures(accounts: Accounts, of: Iterable[Account], *, by_nodes: bool, any_cause: bool = False) -> Failures:
     """Failed attempts of the infrastructure's fault (or of ``any_cause``) over node-days (``by_nodes``) or hours."""
-    run_of = {id(account): place for place, run in enumerate(accounts.runs) for account in run.accounts}
+    run_of = accounts.run_of
     counts: dict[int, list[float]] = {}
     of = list(of)
     wall_s = math.fsum(account.recorded_s for account in of)
@@ -66,11 +69,20 @@ def by_run(hits: Sequence[float], exposure: Sequence[float]) -> Interval | None:
     if len(hits) < LEAST_RUNS or sum(hits) == 0 or sum(exposure) <= 0:
         return None
     pairs = np.array(sorted(zip(hits, exposure, strict=True)), np.float64)
+    if len(pairs) > MANY_RUNS:
+        return _by_spread(pairs)
     drawn = np.random.default_rng(SEED).integers(0, len(pairs), (RESAMPLES, len(pairs)))
     sums = pairs[drawn].sum(axis=1)
     rates = sums[:, 0] / np.maximum(sums[:, 1], 1e-12)
     low, high = np.quantile(rates, [TAIL, 1 - TAIL])
     return Interval(float(low), float(high))
+
+
+def _by_spread(pairs: Floats) -> Interval:
+    hits, exposure = pairs.sum(axis=0)
+    spread = float(np.sqrt(((pairs[:, 0] - hits / exposure * pairs[:, 1]) ** 2).sum())) / float(hits)
+    value = float(hits / exposure)
+    return Interval(value * math.exp(-Z * spread), value * math.exp(Z * spread))
 
 
 def by_size(accounts: Accounts) -> list[tuple[int, int, Failures]]:

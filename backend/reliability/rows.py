@@ -73,6 +73,8 @@ class Rows:
             saves = [c for name in _ids(attempt) for c in self._saves_of(attempt, ("job", name))]
             more = [c for c in self._saves_of(attempt, loose) if c.at > saves_done]
             saves_done = max([saves_done, *(c.at for c in more)])
+            if not (parts or saves or more):
+                continue
             which = np.concatenate([np.zeros(0, np.int64), *(np.arange(low, high) for low, high in parts)])
             end = np.inf if attempt.end is None else attempt.end
             told = [_ended_by(c, end) for c in saves + more]

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -42,7 +43,7 @@ class Lane:
     links: tuple[LinkKind, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """One logical task. Parts of it that run side by side (trainer and sampler jobs) are lanes of their own.
 
@@ -53,7 +54,7 @@ class Run:
     by: Literal["name", "accounting", "job"]
     lanes: tuple[Lane, ...]
 
-    @property
+    @cached_property
     def attempts(self) -> tuple[AttemptFacts, ...]:
         """All attempts in the order they began."""
         return tuple(sorted((a for lane in self.lanes for a in lane.attempts), key=began))

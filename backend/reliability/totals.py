@@ -101,7 +101,7 @@ def failures_json(accounts: Accounts) -> dict[str, Any]:
         "fleet_hours": number(fleet.exposure),
         "fleet_mttf_hours": number(fleet_hours),
         "fleet_mttf_ci95": interval(fleet_within),
-        "by_size": [_size_json(accounts, *size) for size in by_size(accounts)],
+        "by_size": [_size_json(per_day.rate.value, *size) for size in by_size(accounts)],
     }
 
 
@@ -163,9 +163,8 @@ def bounds_json(found: Bounds) -> list[float | None]:
     return [number(found.low), number(found.high)]
 
 
-def _size_json(accounts: Accounts, low: int, high: int, found: Failures) -> dict[str, Any]:
+def _size_json(overall: float | None, low: int, high: int, found: Failures) -> dict[str, Any]:
     hours, within = found.mean_time()
-    overall = failures(accounts, accounts.attempts, by_nodes=True).rate.value
     model = mttf_s(found.mean_nodes, overall) / 3600 if overall else None
     return {
         "nodes": [low, high],
