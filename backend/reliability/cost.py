@@ -53,6 +53,14 @@ def waterfall(accounts: Iterable[Account]) -> dict[str, Bounds]:
     return dict(sums)
 
 
+def ettr_by_gpus(accounts: Iterable[Account]) -> Bounds | None:
+    """ETTR of many runs, each second weighted by the GPUs of its attempt; None where none was held."""
+    accounts = list(accounts)
+    productive = waterfall(accounts).get("productive", exactly(0.0))
+    below = sum((a.wall_s + a.queue_s) * gpus(a) for a in accounts) / 3600
+    return Bounds(productive.low / below, min(1.0, productive.high / below)) if below > 0 else None
+
+
 def by_cause(accounts: Accounts) -> dict[str, tuple[int, Bounds]]:
     """(failures, GPU-hours that they took) by kind of incident, class of log or state: the steps since the save, the
     hang, and the way back (startup and load) of the next attempt."""

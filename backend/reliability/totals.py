@@ -8,7 +8,7 @@ from typing import Any, Literal
 from backend.facts import NodeFacts
 from backend.reliability.account import Accounts
 from backend.reliability.checkpoints import Advice, Cost, advice, cost
-from backend.reliability.cost import by_cause, goodput, waterfall
+from backend.reliability.cost import by_cause, ettr_by_gpus, goodput, waterfall
 from backend.reliability.exclusions import Concentration, coverage, drains, exclusions
 from backend.reliability.expected import mttf_s
 from backend.reliability.faults import node_faults
@@ -116,8 +116,9 @@ def repair_json(accounts: Accounts) -> dict[str, Any]:
 
 def cost_json(accounts: Accounts) -> dict[str, Any]:
     """GPU-hours by part and by cause as [least, most], and the goodput lost by Meta's rule."""
-    lost = goodput(accounts)
+    lost, share = goodput(accounts), ettr_by_gpus(accounts.attempts)
     return {
+        "ettr_by_gpus": bounds_json(share) if share is not None else None,
         "gpu_hours": {part: bounds_json(sums) for part, sums in waterfall(accounts.attempts).items()},
         "by_cause": {
             name: {"failures": count, "gpu_hours": bounds_json(sums)}

@@ -9,11 +9,11 @@ import pytest
 from backend.facts import IncidentFacts, OutageFacts
 from backend.reliability.account import Account
 from backend.reliability.causes import causes_of
-from backend.reliability.cost import by_cause, by_node, goodput
+from backend.reliability.cost import by_cause, by_node, ettr_by_gpus, goodput
 from backend.reliability.faults import node_faults
 from backend.reliability.together import together
 from detectors.model import Severity
-from tests.backend.reliability.facts import accounted, attempt
+from tests.backend.reliability.facts import accounted, attempt, steps
 
 END = 10_000.0
 
@@ -135,3 +135,14 @@ def test_what_comes_together_is_counted_by_node() -> None:
     (first, second) = together(accounted([attempt()], END, incidents=several))
     assert (first.kind, first.other, first.k, first.n) == ("ib_link_down", "gpu_bus_loss", 1, 1)
     assert (second.kind, second.k, second.n) == ("gpu_bus_loss", 1, 2)
+
+
+def test_the_share_of_a_fleet_weighs_each_run_by_its_gpus() -> None:
+    rows = [
+        attempt("1", run="a", start=0.0, end=1000.0, nodes=("x", "y", "z")),
+        attempt("2", run="b", user="v", start=0.0, end=1000.0, nodes=("w",)),
+    ]
+    told = accounted(rows, 1000.0, steps=steps(10, 1000, 10, run="a") + steps(510, 1000, 10, job="2", run="b"))
+    share = ettr_by_gpus(told.attempts)
+    assert share is not None
+    assert share.middle == pytest.approx((3 * 1000 + 500) / 4000)
