@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
+from itertools import combinations, islice
 
 from backend.clients.hostlist import HostlistError
 from backend.clients.sacct_times import Times, times_of
@@ -23,6 +24,8 @@ FREE_TEXT = (
 )  # fmt: skip
 STATES = JOB_BASES | HOLDING | WAITING | {"LAUNCH_FAILED", "RECONFIG_FAIL", "REVOKED", "STAGE_OUT", "POWER_UP_NODE"}
 STATES |= {"EXPEDITING", "UNKNOWN"}
+#: Ways to read one row that has too many cells.
+MOST_READINGS = 300
 #: Most characters of one row, its lines together.
 MOST_ROW = 1_048_576
 _HEADER = re.compile(r"[A-Za-z]+([^A-Za-z0-9]+)[A-Za-z]")
@@ -60,11 +63,21 @@ class Columns:
             if not more:
                 yield dict(zip(self.names, cells, strict=True))
             return
-        for name in FREE_TEXT:
-            if name in self.names:
-                at = self.names.index(name)
-                whole = [*cells[:at], self.delimiter.join(cells[at : at + more + 1]), *cells[at + more + 1 :]]
-                yield dict(zip(self.names, whole, strict=True))
+        for spread in islice(self._spreads(more), MOST_READINGS):
+            whole: list[str] = []
+            at = 0
+            for name in self.names:
+                end = at + 1 + spread.get(name, 0)
+                whole.append(self.delimiter.join(cells[at:end]))
+                at = end
+            yield dict(zip(self.names, whole, strict=True))
+
+    def _spreads(self, more: int) -> Iterator[dict[str, int]]:
+        """Ways in which ``more`` delimiters may stand in free texts: all in one, then some in each of two."""
+        free = [name for name in FREE_TEXT if name in self.names]
+        yield from ({name: more} for name in free)
+        for one, other in combinations(free, 2):
+            yield from ({one: count, other: more - count} for count in range(1, more))
 
 
 def header_of(line: str, zone: tzinfo = UTC) -> Columns | None:
@@ -86,7 +99,7 @@ def rows_of(
     known.
 
     A row is whole when it has its delimiters; lines that lack some are taken together, unless the next one is whole by
-    itself. A header in the middle (files put one after the other) begins anew.
+    itself, or begins with a job id where that stands first. A header in the middle (files put one after the other) begins anew.
     """
     held, at = "", 0
     for number, raw in enumerate(lines, 1):
@@ -117,7 +130,7 @@ def _goes_on(columns: Columns, held: str, line: str) -> bool:
     begins = id_first and columns.delimiter in line and _ID.match(line.partition(columns.delimiter)[0]) is not None
     if begins:
         return False
-    return held.count(columns.delimiter) < columns.breaks or columns.open_ended
+    return id_first or held.count(columns.delimiter) < columns.breaks or columns.open_ended
 
 
 def is_step(cells: Mapping[str, str]) -> bool:
