@@ -24,6 +24,7 @@ from backend.store.accounting import every_attempt
 from backend.store.cluster import node_facts
 from backend.store.outages import outages
 from backend.watch import Watch
+from detectors.joblog.outcome import NAMESPACE as VERDICT
 from detectors.model import Tick
 
 #: Step rows held at once, some 64 bytes each. Of more, one rank of each job tells for all: a step is finished by all.
@@ -34,8 +35,10 @@ PIECE = 50_000
 
 @dataclass
 class Gathered:
-    """What passes by during a replay and that the store does not keep. xids: (at, code) by node."""
+    """What passes by during a replay and that the store does not keep. xids: (at, code) by node; classes: the log
+    class of an attempt by (job, restart), the last word on it."""
 
+    classes: dict[tuple[str, int], str] = field(default_factory=dict)
     xids: defaultdict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     steps: list[StepTable] = field(default_factory=list)
     checkpoints: list[CheckpointFacts] = field(default_factory=list)
@@ -43,6 +46,9 @@ class Gathered:
 
     def tick(self, tick: Tick) -> None:
         for event in tick.events:
+            restart = event.attrs.get("restart", "")
+            if event.namespace == VERDICT and restart.isdecimal():
+                self.classes[event.attrs.get("job", ""), int(restart)] = event.code
             if event.namespace == "xid" and event.code.isdecimal() and event.entity.node:
                 self.xids[event.entity.node].append((event.at, int(event.code)))
 
@@ -90,6 +96,7 @@ def history_of(
         incidents=tuple(lifecycle.facts_of(row) for row in rows),
         nodes=node_facts(session, watch.cluster),
         checkpoints_whole=saves is not None,
+        classes=gathered.classes,
         xids=gathered.xids,
     )
 

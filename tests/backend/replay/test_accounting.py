@@ -73,6 +73,18 @@ def test_the_worked_attempt_stands_in_runs_json(tmp_path: Path) -> None:
     assert reliability["retry"]["auto"]["chains"] == 1 and reliability["retry"]["auto"]["rate"] == 1.0
 
 
+def test_what_a_job_printed_says_whose_failure_it_was(tmp_path: Path) -> None:
+    folder = worked(tmp_path / "b")
+    log = folder / "jobs" / "logs" / "7" / "rank0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("step 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    (folder / "jobs" / "sacct.txt").write_text(sacct(row(JobIDRaw=7, State="FAILED")))
+    replay(open_bundle(folder), tmp_path / "out", load())
+    (run,) = read(tmp_path / "out", "runs.json")
+    (attempt,) = run["attempts"]
+    assert attempt["class"] and attempt["infra"] is False
+
+
 def test_without_a_part_its_numbers_are_null_and_not_guessed(tmp_path: Path) -> None:
     folder = worked(tmp_path / "b")
     (folder / "checkpoints.jsonl").unlink()
