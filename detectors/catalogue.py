@@ -12,6 +12,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from detectors.joblog.rules import Table, read_table
 from detectors.model import BoolArray, FaultKind, MetricKey, Severity
 from detectors.packaged import TableError as TableError
 from detectors.packaged import table as table
