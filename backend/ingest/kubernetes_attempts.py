@@ -168,7 +168,9 @@ def _failures(work: Work) -> int:
 
 
 def _slots(pods: Sequence[Pod]) -> dict[str, str]:
-    return {pod.slot: f"{pod.uid}:{pod.lives}" for pod in pods}
+    """What each slot holds; of pods with random names only those that run."""
+    kept = [pod for pod in pods if not pod.over] if _unslotted(pods) else pods
+    return {pod.slot: f"{pod.uid}:{pod.lives}" for pod in kept}
 
 
 def _first_sight(unit: str, work: Work, pods: Sequence[Pod]) -> Life:
@@ -225,9 +227,10 @@ def _moved(life: Life, work: Work, pods: Sequence[Pod]) -> tuple[set[str], int]:
             return {pod.slot for pod in pods}, count - before
     elif _unslotted(pods):
         lived = {pod.slot for pod in alive if _lived(life.slots.get(pod.slot, ""), pod)}
+        lost = life.slots.keys() - {pod.slot for pod in pods}  # deleted while they ran; those that ended well stay
         failures = _failures(work)
-        if (failures > life.count and new) or lived:
-            life.count = failures
+        if (new and (failures > life.count or lost)) or lived:
+            life.count = max(failures, life.count + len(lost))
             return new | lived, 1
     else:
         times = {pod.slot: _lived(life.slots[pod.slot], pod) for pod in pods if pod.slot in life.slots}

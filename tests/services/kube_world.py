@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from backend.act.kubernetes import KubernetesBackend
@@ -111,6 +112,8 @@ class KubeWorld:
             node,
             spec={"containers": [{"name": "train", "image": "train", **limits}]},
             labels={"job-name": name},
+            # a fake takes a pod's age as it is told: one a minute; a real server knows better
+            creationTimestamp=(datetime.now(UTC) - timedelta(minutes=60 - self.made)).strftime("%Y-%m-%dT%H:%M:%SZ"),
             ownerReferences=[by],
         )
 

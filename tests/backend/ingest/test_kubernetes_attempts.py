@@ -215,3 +215,19 @@ def test_one_pod_after_another_of_a_queue_of_work_is_no_restart() -> None:
 @given(st.text() | st.binary().map(str) | st.just("[1,2]") | st.just('["u",0,0,null,{},[],0,false]'))
 def test_a_mark_of_another_release_is_forgotten_and_never_an_error(mark: str) -> None:
     assert life_of(mark) is None or life_of(mark)
+
+
+def test_a_pod_of_random_name_that_was_deleted_while_it_ran_is_a_restart_counted_once() -> None:
+    """The controller counts the deletion as a failure too, sooner or later."""
+    for failed_seen_at in (1, 2, 3):
+        kept, owner = Lives(), replace(OWNER, kind="jobs")
+        numbers = []
+        for step, name in enumerate(["a", "b", "b", "b"]):
+            pod = replace(BLANK, kind="Job", name=name, slot=name, uid=name)
+            told = replace(owner, failed=int(step >= failed_seen_at))
+            last = kept.follow([Work("ns/train", [pod], (), told)], ROOM, T0 + 60 * step)[-1]
+            numbers.append(last.restart)
+        done = [replace(BLANK, kind="Job", name="b", slot="b", uid="b", phase="Succeeded")]
+        done.append(replace(BLANK, kind="Job", name="c", slot="c", uid="c"))
+        last = kept.follow([Work("ns/train", done, (), replace(owner, failed=1))], ROOM, T0 + 600)[-1]
+        assert (numbers, last.restart) == ([0, 1, 1, 1], 1)
