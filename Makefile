@@ -13,7 +13,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 # Where `make test-kubernetes` keeps the kube-apiserver that it builds.
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-kubernetes bench picture score-logs test-samples clean
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-kubernetes bench picture score score-logs test-samples clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -55,6 +55,10 @@ test-install: $(STAMP)
 # Slow, run by hand: byte equality of 20 simulated clusters, 200 kills and ten of SIGKILL.
 test-replay: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/backend/replay
+
+# How well the detectors do on simulated clusters that no test uses; SCORE='--seeds 20 --hours 24' for more of them.
+score: $(STAMP)
+	$(BIN)/python -m benchmarks.score $(SCORE)
 
 # How well logs of jobs are named, on logs the rules were not made from.
 score-logs: $(STAMP)
