@@ -26,6 +26,7 @@ from backend.clients.promql import PrometheusReader
 from backend.clients.slurm import SlurmCli
 from backend.clients.slurm_accounting import Accounting
 from backend.clients.slurm_http import Tokens
+from backend.clients.slurm_kept import KeptByRest
 from backend.clients.slurm_rest import SlurmRest
 from backend.clients.slurm_surface import Slurm
 from backend.clock import Clock, utc
@@ -45,7 +46,7 @@ from backend.ingest.kubernetes import KubernetesSource
 from backend.ingest.loki import LokiSource
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.slurm import SlurmSource
-from backend.ingest.slurm_accounting import SlurmAccountingSource
+from backend.ingest.slurm_accounting import Accounts, SlurmAccountingSource
 from backend.ingest.tails import Tails
 from backend.inventory.inventory import Inventory
 from backend.notify.base import Notifier
@@ -203,6 +204,16 @@ def slurm_of(cluster: Cluster) -> Slurm | None:
     return SlurmRest(slurm.rest_url, tokens, slurm.rest_user, slurm.timeout_s, cli)
 
 
+def accounts_of(cluster: Cluster, slurm: Slurm | None) -> Accounts | None:
+    """The accounting by sacct and sacctmgr, which tell more; by slurmrestd where they may not be used."""
+    cli = commands_of(cluster)
+    if cluster.slurm is None or not cluster.slurm.accounting:
+        return None
+    if cli is not None:
+        return Accounting(cli, cluster.slurm.accounting_timeout_s)
+    return KeptByRest(slurm) if isinstance(slurm, SlurmRest) else None
+
+
 def commands_of(cluster: Cluster) -> SlurmCli | None:
     if cluster.slurm is None or not cluster.slurm.cli:
         return None
@@ -241,9 +252,8 @@ def sources_of(
         found.append((PrometheusSource(name, reader, catalogue, server.matchers), server.interval_s))
     if slurm is not None and cluster.slurm is not None:
         found.append((SlurmSource(slurm, clock), cluster.slurm.interval_s))
-    if cluster.slurm is not None and cluster.slurm.accounting and (cli := commands_of(cluster)) is not None:
-        accounting = Accounting(cli, cluster.slurm.accounting_timeout_s)
-        source = SlurmAccountingSource(accounting, cluster.slurm.accounting_reach_s)
+    if cluster.slurm is not None and (accounts := accounts_of(cluster, slurm)) is not None:
+        source = SlurmAccountingSource(accounts, cluster.slurm.accounting_reach_s)
         found.append((source, cluster.slurm.accounting_interval_s))
     if cluster.kubernetes is not None and (client := kubernetes_of(cluster)):
         found.append((KubernetesSource(client, clock, cluster.kubernetes.namespaces), cluster.kubernetes.interval_s))

@@ -117,6 +117,16 @@ class SlurmRest:
         found = self._call("GET", self._place("nodes"), {}) or {}
         return {str(n.get("name")): place for n in found.get("nodes", []) if (place := _place_of(n)) != Place()}
 
+    def has_accounting(self) -> bool:
+        """Whether slurmrestd speaks for slurmdbd, too."""
+        answer = self._exchange("GET", f"/slurmdb/v0.0.{self.api()}/config", {})
+        return answer.status != 404
+
+    def kept(self, place: str) -> dict[str, Any]:
+        """What slurmdbd answers: ``place`` is what stands after /slurmdb/v0.0.NN/."""
+        answer = self._exchange("GET", f"/slurmdb/v0.0.{self.api()}/{place}", {})
+        return self._read(answer, f"accounting, {place.partition('?')[0]}") or {}
+
     # --- writes -----------------------------------------------------------------------------------------------------
 
     def drain(self, name: str, reason: str) -> str:

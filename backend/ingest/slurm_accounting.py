@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 from backend.clients.slurm import SlurmError
-from backend.clients.slurm_accounting import Accounting, Told
+from backend.clients.slurm_accounting import Told
 from backend.facts import AttemptFacts, Batch, OutageFacts
 from backend.ingest.base import SourceError
 from detectors.model import Need
@@ -40,6 +41,20 @@ class Span:
     deep: bool = False
 
 
+class Accounts(Protocol):
+    """What keeps the accounting: sacct and sacctmgr, or slurmrestd. Every method raises SlurmError."""
+
+    def kept(self) -> bool:
+        """False where this cluster keeps none."""
+        ...
+
+    def attempts(self, start: float, end: float) -> Told: ...
+
+    def of_jobs(self, jobs: Sequence[str]) -> Told: ...
+
+    def outages(self, start: float, end: float) -> list[OutageFacts]: ...
+
+
 class SlurmAccountingSource:
     """Source and Follows over ``sacct -D``. What was committed is a mark; all else it remembers may be forgotten.
 
@@ -47,7 +62,7 @@ class SlurmAccountingSource:
     times, so that a row told twice is one attempt. reach_s: how far the first read ever goes back.
     """
 
-    def __init__(self, accounting: Accounting, reach_s: float, name: str = "slurm-accounting") -> None:
+    def __init__(self, accounting: Accounts, reach_s: float, name: str = "slurm-accounting") -> None:
         self._accounting = accounting
         self._reach_s = reach_s
         self._name = name
