@@ -72,7 +72,6 @@ def node_of(found: Any, known: Conventions, read_at: float) -> NodeRecord | None
     notices = tuple(_notices(found, labels, known))
     count, usable = _gpus(found, labels, known)
     flags |= {"DRAIN"} if holds.out else set()
-    flags |= {"MAINTENANCE"} if any(n.start is None or n.start <= read_at for n in notices) else set()
     facts = NodeFacts(
         name=name,
         state=state,
@@ -102,13 +101,19 @@ def node_of(found: Any, known: Conventions, read_at: float) -> NodeRecord | None
     )
 
 
+def read_again(record: NodeRecord, read_at: float) -> NodeRecord:
+    """The same node, found unchanged at a later read."""
+    return replace(record, facts=replace(record.facts, read_at=read_at))
+
+
 def with_work(record: NodeRecord, jobs: tuple[str, ...], used: int, ending: bool) -> NodeFacts:
     """The node with the jobs that hold it and how many of its GPUs they hold; ``ending``: pods are being ended."""
     facts = record.facts
-    state = facts.state
+    state, now = facts.state, facts.read_at
     if state == "idle" and jobs:
         state = "allocated" if used >= facts.expected_gpus else "mixed"
     flags = facts.flags | ({"COMPLETING"} if ending else set())
+    flags |= {"MAINTENANCE"} if any(n.start is None or n.start <= now for n in record.notices) else set()
     return replace(facts, state=state, jobs=jobs, flags=flags)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from backend.clients.kubernetes import KubeClient, KubeError
 from backend.clients.kubernetes_conventions import Conventions, conventions
-from backend.clients.kubernetes_json import objects, table, text
-from backend.clients.kubernetes_nodes import NodeRecord, node_of, with_work
+from backend.clients.kubernetes_json import objects, text
+from backend.clients.kubernetes_nodes import NodeRecord, node_of, read_again, with_work
 from backend.clients.kubernetes_pods import Pod, pod_of
 from backend.clients.kubernetes_work import OWNERS, Owner, claim_of, owner_of
 from backend.clock import Clock, unix
@@ -105,7 +105,7 @@ class KubernetesSource:
 
     def _fresh_start(self) -> None:
         self._rejected = Counter[str]()
-        self._nodes: Mirror[Any] = Mirror("/api/v1/nodes", self._node, needed=True)
+        self._nodes: Mirror[NodeRecord] = Mirror("/api/v1/nodes", self._node, needed=True)
         self._pods: list[Mirror[Pod]] = self._mirrors("/api/v1/{}pods", self._pod, needed=True)
         warnings = self._mirrors("/api/v1/{}events", said_of, params={"fieldSelector": "type=Warning"}, keep=False)
         of_nodes = Mirror[Said]("/api/v1/events", said_of, {"fieldSelector": "involvedObject.kind=Node"}, keep=False)
@@ -114,13 +114,10 @@ class KubernetesSource:
         self._claims: list[Mirror[tuple[str, tuple[int, ...]]]] = []
         self._discovered = float("-inf")
 
-    def _node(self, found: Any) -> Any:
-        """A node stays as it came, because what is said of it depends on the time; without the bulk of it."""
-        if not text(found, "metadata", "name"):
-            self._rejected["nodes without a name"] += 1
-            return None
-        bulk = ("images", "volumesAttached")
-        return {**found, "status": {key: said for key, said in table(found, "status").items() if key not in bulk}}
+    def _node(self, found: Any) -> NodeRecord | None:
+        record = node_of(found, self._known, 0.0)
+        self._rejected["nodes whose name no host can have"] += record is None
+        return record
 
     def _pod(self, found: Any) -> Pod | None:
         """Pods that ask for no accelerator are not kept: on most clusters these are nine of ten."""
@@ -178,9 +175,8 @@ class KubernetesSource:
     # --- nodes and work ---------------------------------------------------------------------------------------------
 
     def _records(self, read_at: float) -> list[NodeRecord]:
-        found = [node_of(one, self._known, read_at) for one in self._nodes.rows.values()]
-        self._rejected["nodes whose name no host can have"] += found.count(None)
-        return sorted((one for one in found if one is not None), key=lambda one: one.facts.name)
+        found = [read_again(one, read_at) for one in self._nodes.rows.values()]
+        return sorted(found, key=lambda one: one.facts.name)
 
     def _with_work(self, records: Sequence[NodeRecord], pods: Sequence[Pod]) -> Iterator[NodeFacts]:
         on: dict[str, list[Pod]] = {}

@@ -240,7 +240,8 @@ def test_announced_work_of_each_cloud_is_a_notice() -> None:
     assert [n.start for n in a_node(conditions=[azure]).notices] == [1772373600.0]
     assert a_node(labels={"cloud.google.com/active-node-maintenance": "ONGOING"}).notices
     assert a_node(spec=taint("aws-node-termination-handler/scheduled-maintenance")).notices
-    assert "MAINTENANCE" in a_node(labels={"cloud.google.com/active-node-maintenance": "ONGOING"}).facts.flags
+    under_way = a_node(labels={"cloud.google.com/active-node-maintenance": "ONGOING"})
+    assert "MAINTENANCE" in with_work(under_way, (), 0, False).flags
     assert not a_node(labels={"cloud.google.com/active-node-maintenance": "PENDING"}).notices
 
 
