@@ -13,7 +13,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 # Where `make test-kubernetes` keeps the kube-apiserver that it builds.
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-kubernetes bench picture score score-logs test-samples clean
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-kubernetes bench picture score score-logs test-samples test-logs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -67,6 +67,10 @@ score-logs: $(STAMP)
 # Reads the public samples in ../shared/data, where they are.
 test-samples: $(STAMP)
 	$(BIN)/python -m pytest -m samples tests
+
+# Slow, run by hand: a million random and mutated lines for each parser of logs, none raises, none takes long.
+test-logs: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/detectors
 
 # Slow, run by hand: a real kube-apiserver, built once from Debian's own source (5 minutes, 1.5 GB), with etcd.
 test-kubernetes: $(STAMP)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detectors.kernel.lines import MAX_CHARS, joined, normal_pci, parse
+from detectors.kernel.rules import Rule, packaged
 
 #: Random and mutated lines to survive; CI does the full count.
 COUNT = 10_000 if os.environ.get("CI") else 1_500
@@ -30,6 +31,7 @@ LINES = (
     "NVRM: GPU at PCI:0000:9b:00.0 has fallen off the bus",
     "Linux version 5.15.0-91-generic (build@host) (gcc 11.4.0) #101 SMP",
 )
+REAL = (*LINES, *(line for rule in packaged() for line in rule.matches))
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -155,8 +157,8 @@ def test_text_that_is_kept_can_be_stored_and_mailed() -> None:
 
 
 def mutated(dice: random.Random) -> str:
-    """A real line with pieces cut, doubled, swapped or replaced."""
-    line = dice.choice(PREFIXES) + dice.choice(LINES)
+    """A real line of any family with pieces cut, doubled, swapped or replaced."""
+    line = dice.choice(PREFIXES) + dice.choice(REAL)
     for _ in range(dice.randint(0, 6)):
         a, b = sorted(dice.randrange(len(line) + 1) for _ in range(2))
         noise = "".join(chr(dice.choice((dice.randrange(32, 127), dice.randrange(0x10FFFF)))) for _ in range(4))
@@ -164,13 +166,45 @@ def mutated(dice: random.Random) -> str:
     return line[:4000]
 
 
-def test_no_line_raises() -> None:
-    dice = random.Random(79)
-    for _ in range(COUNT):
+def survives(seed: int, count: int) -> None:
+    """Mutated lines: an answer or none, that can be stored; and within the time of a few lines each."""
+    dice = random.Random(seed)
+    for _ in range(count):
         line = mutated(dice)
         found = parse(line)
-        assert found is None or found.code
+        if found is not None:
+            assert found.code and found.text.isprintable() and len(found.text) <= 400
+            assert all(value.isprintable() for value in found.attrs.values()), line
         normal_pci(line)
+
+
+def test_no_line_raises() -> None:
+    survives(79, COUNT)
+
+
+@pytest.mark.slow
+def test_no_line_of_a_million_raises() -> None:
+    survives(1, 1_000_000)
+
+
+@pytest.mark.slow
+def test_no_random_bytes_of_a_million_lines_raise() -> None:
+    dice = random.Random(2)
+    for _ in range(1_000_000):
+        parse(dice.randbytes(dice.randint(0, 200)).decode(errors="replace"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", packaged(), ids=lambda rule: f"{rule.namespace}-{rule.code}")
+def test_no_rule_takes_long_on_what_nearly_fits(rule: Rule) -> None:
+    """Each example with any one of its words said ten thousand times: time grows no faster than the line."""
+    for example in rule.matches:
+        words = example.split(" ")
+        for place in range(len(words)):
+            line = " ".join([*words[:place], *([words[place]] * 10_000), *words[place:-1]])
+            begin = time.process_time()
+            parse(line)
+            assert time.process_time() - begin < 0.5, (place, example)
 
 
 @given(st.text(max_size=300))
