@@ -5,26 +5,31 @@ from __future__ import annotations
 import argparse
 import bz2
 import gzip
-import io
 import lzma
 import os
 import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import orjson
 
 from detectors.joblog.ends import end_of, error_file_lines
+from detectors.joblog.flight import MAX_BYTES, Dump, FlightError, Held, dump_of, held, load
+from detectors.joblog.names import rank_of
 from detectors.joblog.reading import LogReader, Rules, Sheet
 from detectors.joblog.rules import CLEAN
-from detectors.joblog.verdict import Quote, Verdict, judge
+from detectors.joblog.stacks import Stand, compare, looks_like_stacks, main_stack
+from detectors.joblog.verdict import Quote, Verdict, held_up, judge
 from detectors.packaged import log_rules
 
 #: Read at a time.
 CHUNK_BYTES = 1 << 20
+#: From which a dump is told from a log.
+HEAD_BYTES = 1 << 16
 #: Logs of one job that are read; a folder with more says so.
 MAX_LOGS = 20_000
 #: Files in a job's folder that are no logs.
@@ -43,13 +48,14 @@ def classify(arguments: argparse.Namespace) -> int:
     end = end_of(arguments.state, arguments.exit_code)
     code = 0
     for path in arguments.paths:
-        sheets, trouble = sheets_of(rules, path)
-        for words in trouble:
+        heard = heard_of(rules, path)
+        for words in heard.trouble:
             print(f"watchkeeper classify: {words}", file=sys.stderr)
-        if not sheets:
+        if not (heard.sheets or heard.dumps or heard.stacks):
             code = 1
             continue
-        verdict = judge(rules.table, sheets, end)
+        sheets = heard.sheets
+        verdict = held_up(judge(rules.table, sheets, end), sheets, *heard.standing())
         if arguments.json:
             print(orjson.dumps(as_json(path, verdict)).decode())
         else:
@@ -57,24 +63,59 @@ def classify(arguments: argparse.Namespace) -> int:
     return code
 
 
-def sheets_of(rules: Rules, path: str) -> tuple[list[Sheet], list[str]]:
-    """All logs under a path, read, and what could not be, in words that say how to mend it."""
+@dataclass(slots=True)
+class Heard:
+    """Everything under one path. ``trouble``: what could not be read, in words that say how to mend it."""
+
+    sheets: list[Sheet] = field(default_factory=list)
+    dumps: list[Dump] = field(default_factory=list)
+    stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    trouble: list[str] = field(default_factory=list)
+
+    def standing(self) -> tuple[Held | None, Stand | None]:
+        """Who holds the job up by its dumps, and who stands elsewhere by its stacks."""
+        parallel = {
+            f"{dump.what.get(name, '')} {name}".strip(): ranks
+            for dump in self.dumps
+            for name, ranks in dump.ranks.items()
+        }
+        return (
+            held(self.dumps) if len(self.dumps) > 1 else None,
+            compare(self.stacks, parallel) if len(self.stacks) > 2 else None,
+        )
+
+
+def heard_of(rules: Rules, path: str) -> Heard:
+    """All logs, flight-recorder dumps and stack dumps under a path."""
+    heard = Heard()
     if path == "-":
-        return [read(rules, "-", sys.stdin.buffer)], []
-    sheets: list[Sheet] = []
-    trouble: list[str] = []
+        heard.sheets.append(read(rules, "-", sys.stdin.buffer))
+        return heard
     files = list(logs_in(Path(path)))
     if len(files) > MAX_LOGS:
-        trouble.append(f"{path} holds more than {MAX_LOGS:,} logs; only the first are read. Give one job's folder.")
-    for file in files[:MAX_LOGS]:
+        heard.trouble.append(f"{path} holds over {MAX_LOGS:,} logs; only the first are read. Give one job's folder.")
+    for number, file in enumerate(files[:MAX_LOGS]):
         try:
-            with opened(file) as stream:
-                sheets.append(read(rules, str(file), stream))
-        except UNREADABLE as error:
-            trouble.append(f"{file} cannot be read: {error}")
+            _hear(rules, heard, file, number)
+        except (*UNREADABLE, FlightError) as error:
+            heard.trouble.append(f"{file} cannot be read: {error}")
     if not files:
-        trouble.append(f"{path} is no log and holds none" if Path(path).exists() else f"{path} does not exist")
-    return sheets, trouble
+        heard.trouble.append(f"{path} is no log and holds none" if Path(path).exists() else f"{path} does not exist")
+    return heard
+
+
+def _hear(rules: Rules, heard: Heard, file: Path, number: int) -> None:
+    """One file as what it is. Raises what UNREADABLE lists, and FlightError."""
+    with opened(file) as stream:
+        head = stream.read(HEAD_BYTES)
+        rank = rank_of(str(file))
+        if head[:1] == b"\x80" or (head[:1] == b"{" and b'"pg_config"' in head):
+            heard.dumps.append(dump_of(load(head + stream.read(MAX_BYTES)), number if rank is None else rank))
+        elif looks_like_stacks(head.decode("utf-8", "replace")):
+            stack = main_stack((head + stream.read(CHUNK_BYTES)).decode("utf-8", "replace"))
+            heard.stacks[number if rank is None else rank] = stack
+        else:
+            heard.sheets.append(read(rules, str(file), stream, head))
 
 
 def logs_in(path: Path) -> Iterator[Path]:
@@ -106,11 +147,12 @@ def opened(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def read(rules: Rules, name: str, stream: BinaryIO) -> Sheet:
-    """Fold one stream into its sheet. Raises what UNREADABLE lists."""
+def read(rules: Rules, name: str, stream: BinaryIO, head: bytes = b"") -> Sheet:
+    """Fold one stream, of which ``head`` was read before, into its sheet. Raises what UNREADABLE lists."""
     reader = LogReader(rules, name)
     if Path(name).name.startswith("error") and name.endswith(".json"):
-        stream = io.BytesIO("\n".join(error_file_lines(stream.read(CHUNK_BYTES))).encode())
+        head = "\n".join(error_file_lines(head + stream.read(CHUNK_BYTES))).encode()
+    reader.feed(head)
     while chunk := stream.read(CHUNK_BYTES):
         reader.feed(chunk)
     return reader.close()

@@ -217,6 +217,6 @@ def _stopped(by_rank: Mapping[int, Dump]) -> set[int]:
 
 
 def ranks_of(world: Iterable[int]) -> str:
-    """``3, 9 and 14`` for people."""
+    """``rank 3``, ``ranks 3, 9 and 14``: for people."""
     words = [str(rank) for rank in sorted(world)]
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+    return "ranks " + " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else f"rank {''.join(words)}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from detectors.joblog.cause import Culprit, Finding, Suspect, first_cause
 from detectors.joblog.ends import End
+from detectors.joblog.flight import Held, ranks_of
 from detectors.joblog.reading import Sheet
 from detectors.joblog.rules import CLEAN, UNKNOWN, LogClass, Table
+from detectors.joblog.stacks import Stand
 
 #: Hosts that complain of their links at once: from here on it is the fabric, and its nodes are victims.
 FABRIC_HOSTS = 3
@@ -69,6 +71,40 @@ def judge(table: Table, sheets: Sequence[Sheet], end: End | None = None) -> Verd
         sentence=_sentence(known, found, culprit, exclude),
         alternates=_alternates(found, log_class, end),
         victims=found.victims,
+    )
+
+
+def held_up(verdict: Verdict, sheets: Sequence[Sheet], held: Held | None, stand: Stand | None) -> Verdict:
+    """The verdict with what flight-recorder dumps and stacks add: in a hang they know who held the others up.
+
+    A cause that the logs name stands as it is; its evidence grows.
+    """
+    quotes, ranks = list(verdict.evidence), tuple[int, ...]()
+    if held is not None and held.culprits:
+        ranks = held.culprits
+        words = [f"{ranks_of(held.absent)} never joined" if held.absent else ""]
+        words.append(f"{ranks_of(held.stopped)} joined, then stood still" if held.stopped else "")
+        where = f" ({held.operation} of {held.group})" if held.group else ""
+        quotes.append(Quote("flight recorder", "", 0, "; ".join(w for w in words if w) + where))
+    if stand is not None and stand.outliers:
+        ranks = ranks or stand.outliers
+        where = f" (all in {stand.shared})" if stand.shared else ""
+        top = next(group.stack for group in stand.groups if stand.outliers[0] in group.ranks)
+        said = f"{ranks_of(stand.outliers)}, unlike the others,{where} stand in {' < '.join(top[:4])}"
+        quotes.append(Quote("stacks", "", 0, said))
+    if not ranks or verdict.log_class not in (CLEAN, UNKNOWN, "nccl_timeout_hang", "nccl_remote_peer_failure"):
+        return replace(verdict, evidence=tuple(quotes))
+    node = next((sheet.seen.hosts[ranks[0]] for sheet in sheets if ranks[0] in sheet.seen.hosts), "")
+    return replace(
+        verdict,
+        log_class="nccl_timeout_hang",
+        confidence=0.85,
+        component="network",
+        whose="unknown",
+        culprit=Culprit(node, ranks[0], None),
+        evidence=tuple(quotes),
+        sentence=f"A hang that {ranks_of(ranks)} caused: the others wait; it is safe to resubmit, and look first at "
+        "what those ranks and their GPUs were doing.",
     )
 
 
