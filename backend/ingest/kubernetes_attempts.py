@@ -31,7 +31,8 @@ RENEWED = frozenset({"JobSet", "RayJob", "LeaderWorkerSet"})
 class Life:
     """What is remembered of one job. slots: place to "uid:lives". moved: slots that were begun anew in this attempt.
 
-    count: the controller's own count, or the failures that it counted. start: fixed once it is known.
+    count: the controller's own count; where it has none and pods have random names, failures that no pod has followed
+    yet. start: fixed once it is known.
     """
 
     unit: str
@@ -121,7 +122,7 @@ class Lives:
         else:
             yield from _restarted(life, work, pods, now)
         life.unit = life.unit or unit
-        facts = _facts(life, work, pods, room, now)
+        facts = _facts(life, work, _of_attempt(life, pods), room, now)
         life.over, life.last = facts.end is not None, facts
         yield facts
 
@@ -150,6 +151,13 @@ def current(pods: Sequence[Pod]) -> list[Pod]:
     return sorted(newest.values(), key=lambda pod: pod.name)
 
 
+def _of_attempt(life: Life, pods: Sequence[Pod]) -> list[Pod]:
+    """Without those of earlier attempts that a Job keeps: with random names, only their age tells."""
+    if not (life.restart and _unslotted(pods)):
+        return list(pods)
+    return [pod for pod in pods if not pod.over or (pod.created or 0.0) >= life.begin - ROUNDING_S]
+
+
 def counted(work: Work) -> int | None:
     """How often the controller says that it began the job anew; None where it does not count that."""
     said = [pod.attempt for pod in work.pods if pod.attempt is not None]
@@ -168,9 +176,12 @@ def _failures(work: Work) -> int:
 
 
 def _slots(pods: Sequence[Pod]) -> dict[str, str]:
-    """What each slot holds; of pods with random names only those that run."""
-    kept = [pod for pod in pods if not pod.over] if _unslotted(pods) else pods
-    return {pod.slot: f"{pod.uid}:{pod.lives}" for pod in kept}
+    """What each slot holds. Of pods with random names those that ended well are left out, and those that failed hold
+    nothing: nobody takes their place under that name."""
+    if not _unslotted(pods):
+        return {pod.slot: f"{pod.uid}:{pod.lives}" for pod in pods}
+    kept = (pod for pod in pods if pod.phase != "Succeeded")
+    return {pod.slot: "" if pod.over else f"{pod.uid}:{pod.lives}" for pod in kept}
 
 
 def _first_sight(unit: str, work: Work, pods: Sequence[Pod]) -> Life:
@@ -180,9 +191,8 @@ def _first_sight(unit: str, work: Work, pods: Sequence[Pod]) -> Life:
     if count is not None:
         restart = count
     elif _unslotted(pods):
-        count = _failures(work)
-        single = len(alive) == 1
-        restart = count if single else min(count, 1) if alive else 0
+        restart = min(_failures(work), 1) if len(alive) > 1 else max(0, _failures(work) - (not alive))
+        count = 0 if alive else 1  # a failure whose next pod is still to come
     else:
         before = [sum(one.slot == pod.slot and one.uid != pod.uid for one in work.pods) for pod in pods]
         restart = max((pod.lives + earlier for pod, earlier in zip(pods, before, strict=True)), default=0)
@@ -226,12 +236,11 @@ def _moved(life: Life, work: Work, pods: Sequence[Pod]) -> tuple[set[str], int]:
         if count > before:
             return {pod.slot for pod in pods}, count - before
     elif _unslotted(pods):
+        life.count += len(_broken(life, pods))
         lived = {pod.slot for pod in alive if _lived(life.slots.get(pod.slot, ""), pod)}
-        lost = life.slots.keys() - {pod.slot for pod in pods}  # deleted while they ran; those that ended well stay
-        failures = _failures(work)
-        if (new and (failures > life.count or lost)) or lived:
-            life.count = max(failures, life.count + len(lost))
-            return new | lived, 1
+        if lived or (new and life.count):
+            often, life.count = (life.count, 0) if len(alive) == 1 else (1, max(0, life.count - len(new)))
+            return new | lived, max(1, often)
     else:
         times = {pod.slot: _lived(life.slots[pod.slot], pod) for pod in pods if pod.slot in life.slots}
         if any(times.values()):
@@ -240,6 +249,13 @@ def _moved(life: Life, work: Work, pods: Sequence[Pod]) -> tuple[set[str], int]:
             return new, 1
     again = new | {pod.slot for pod in alive if life.slots.get(pod.slot) != f"{pod.uid}:{pod.lives}"}
     return (again, 1) if life.over and again else (set(), 0)
+
+
+def _broken(life: Life, pods: Sequence[Pod]) -> set[str]:
+    """Pods of random names that failed or were deleted while they ran, since the last time."""
+    now = {pod.slot: pod.phase for pod in pods}
+    ended = {slot for slot, held in life.slots.items() if held and now.get(slot, "Failed") == "Failed"}
+    return ended | {slot for slot, phase in now.items() if phase == "Failed" and slot not in life.slots}
 
 
 def _lived(known: str, pod: Pod) -> int:
@@ -348,6 +364,8 @@ def _state(life: Life, work: Work, pods: Sequence[Pod], now: float) -> tuple[str
         return "RUNNING", verdict, None
     if pods and all(pod.over for pod in pods):
         done = all(pod.phase == "Succeeded" for pod in pods)
+        if done and owner is not None:
+            return "RUNNING", verdict, None  # its controller says that there is more to do
         state = "COMPLETED" if done else verdict.state or "FAILED"
         return state, Verdict("") if done else verdict, max(ends, default=now)
     if life.start is not None and not any(not pod.over for pod in pods):  # it ran, and its pods are gone

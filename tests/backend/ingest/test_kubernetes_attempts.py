@@ -231,3 +231,45 @@ def test_a_pod_of_random_name_that_was_deleted_while_it_ran_is_a_restart_counted
         done.append(replace(BLANK, kind="Job", name="c", slot="c", uid="c"))
         last = kept.follow([Work("ns/train", done, (), replace(owner, failed=1))], ROOM, T0 + 600)[-1]
         assert (numbers, last.restart) == ([0, 1, 1, 1], 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_job_of_random_names_counts_failures_and_deletions_and_no_completion(seed: int) -> None:
+    """Its controller counts a failure when it likes: before the next pod is there, with it, or later."""
+    chance = random.Random(seed)
+    owner, kept, marks = replace(OWNER, kind="jobs"), Lives(), {}
+    made, truth, owed, now = 1, 0, 0, T0
+    pods = [replace(BLANK, kind="Job", name="train-0", slot="train-0", uid="u0")]
+    numbers: set[int] = set()
+
+    def read() -> None:
+        nonlocal kept
+        if chance.random() < 0.3:
+            kept = Lives()
+            kept.resume(marks)
+        numbers.update(one.restart for one in kept.follow([Work("ns/train", pods, (), owner)], ROOM, now))
+        marks.update({job: mark for job, mark in kept.marks().items() if mark is not None})
+
+    read()
+    for _ in range(10):
+        now += chance.uniform(20, 3000)
+        step = chance.choice(["Failed", "deleted", "Succeeded", "quiet"])
+        running, over = pods[-1], pods[:-1]
+        if step == "quiet":
+            read()
+            continue
+        pods = over if step == "deleted" else [*over, replace(running, phase=step, ended=now)]
+        truth += step != "Succeeded"
+        owed += step != "Succeeded"
+        if chance.random() < 0.5:
+            owner, owed = replace(owner, failed=owner.failed + owed), 0
+        if chance.random() < 0.5:
+            read()
+        pod = replace(BLANK, kind="Job", name=f"train-{made}", slot=f"train-{made}", uid=f"u{made}")
+        pods, made = [*pods, replace(pod, created=now, started=now, began=now)], made + 1
+        read()
+        if chance.random() < 0.7:
+            owner, owed = replace(owner, failed=owner.failed + owed), 0
+            read()
+    assert max(numbers) == truth and len(numbers) == truth + 1
