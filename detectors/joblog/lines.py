@@ -57,6 +57,19 @@ _WHO = (
     re.compile(r"(?P<host>[A-Za-z][\w.\-]{0,252}):\d{1,9}:\d{1,9} \[(?P<gpu>\d{1,3})\] ", re.ASCII),  # NCCL
     re.compile(r"\[(?P<host>[A-Za-z][\w.\-]{0,252}):\d{1,9}(?:\s?:\d{1,6}:\d{1,9})?\]\s", re.ASCII),  # UCX, Open MPI
 )
+#: What may begin with a character: most lines begin with none of these, and cost nothing.
+_TIMES = {
+    "[": (_ISO, _GLOG, _US, _DAY, _EPOCH, _BARE, _BOOT),
+    "(": (_ISO, _US, _BARE),
+    **dict.fromkeys("0123456789", (_ISO, _US, _EPOCH, _BARE)),
+    **dict.fromkeys("JAOSNDMT", (_SYSLOG, _DAY)),
+    **dict.fromkeys("IWEF", (_GLOG, _SYSLOG, _DAY)),
+}
+_SPEAKERS = {
+    "[": (_WHO[0], _WHO[1], _WHO[2], _WHO[5], _WHO[10]),
+    "(": (_WHO[3], _WHO[4]),
+    **dict.fromkeys("0123456789 ", (_WHO[7],)),
+}
 _RANK_IN = re.compile(
     r"\[(?:PG [^\]\n]{0,60})?Rank (\d{1,6})\]|\bon rank:? (\d{1,6})\b|\b[Rr]ank (\d{1,6}):|\brank=(\d{1,6})\b", re.ASCII
 )
@@ -137,7 +150,7 @@ def gpu_in(text: str) -> int | None:
 
 
 def _timed(line: Line, year: int) -> Line | None:
-    for pattern in (_ISO, _GLOG, _US, _SYSLOG, _DAY, _EPOCH, _BARE, _BOOT):
+    for pattern in _TIMES.get(line.text[:1], ()):
         found = pattern.match(line.text)
         if found and found.end():
             at = line.at if line.at is not None and line.at > 1e6 else _seconds(found.groupdict(), year)
@@ -176,7 +189,8 @@ def _offset(zone: str | None) -> int:
 
 
 def _spoken(line: Line) -> Line | None:
-    for pattern in _WHO:
+    first = line.text[:1]
+    for pattern in _SPEAKERS.get(first, (_WHO[6], _WHO[8], _WHO[9]) if first.isalpha() else ()):
         found = pattern.match(line.text)
         if found and found.end():
             said = found.groupdict()

@@ -31,8 +31,9 @@ KEPT_OF_A_RULE = 3
 #: Hits and marks of one log that are kept at all.
 KEPT_HITS = 400
 KEPT_MARKS = 96
-#: Lines at either end of a block, and behind a hit, that are looked at for signs of life, hosts and times.
-ENDS, BEHIND = 48, 24
+#: Lines at the head of a log, at the tail of each block, and behind a hit, that are looked at for signs of life,
+#: hosts and times.
+HEADS, TAILS, BEHIND = 64, 24, 24
 #: A line longer than this is read in pieces; a block without a newline is cut there.
 PIECE, OVERLAP, UNCUT = 4096, 300, 262_144
 #: Bytes from which encoding and wrapping are told.
@@ -229,7 +230,7 @@ class LogReader:
     def _survey(self, block: bytes, ends: Iterable[int]) -> None:
         """Look at the head and the tail of a block and behind every hit, not at every line."""
         seen = -1
-        for start, end in _windows(block, ends):
+        for start, end in _windows(block, ends, HEADS if not self._before else 0):
             start = max(start, seen)
             seen = max(seen, end)
             behind = self._before + start
@@ -307,18 +308,18 @@ def _quoted(block: bytes, start: int) -> bool:
     return quoted(before[-600:].decode("utf-8", "replace"))
 
 
-def _windows(block: bytes, ends: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _windows(block: bytes, ends: Iterable[int], heads: int) -> Iterator[tuple[int, int]]:
     """Spans of whole lines to look at, in order; they may touch, never run back."""
     if len(block) <= 16_384:
         yield 0, len(block)
         return
-    yield 0, _forth(block, 0, ENDS)
+    yield 0, _forth(block, 0, heads)
     for count, end in enumerate(ends):
         if count >= 40:
             break
         yield end + 1, _forth(block, end + 1, BEHIND)
     tail = len(block)
-    for _ in range(ENDS):
+    for _ in range(TAILS):
         tail = block.rfind(b"\n", max(0, tail - 4096), max(0, tail))
         if tail <= 0:
             break

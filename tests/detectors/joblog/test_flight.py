@@ -30,7 +30,7 @@ GROUPS: Mapping[str, tuple[str, tuple[int, ...]]] = {
 
 def recorded(rank: int, enqueued: Mapping[str, int], completed: Mapping[str, int]) -> dict[str, Any]:
     """A dump as PyTorch 2.x writes it, of its last entries."""
-    entries = []
+    entries: list[dict[str, Any]] = []
     for name, last in enqueued.items():
         for seq in range(max(1, last - 5), last + 1):
             done = seq <= completed.get(name, 0)
