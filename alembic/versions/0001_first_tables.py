@@ -151,7 +151,7 @@ def _work() -> None:
     """,
         key="id",
     )
-    op.create_index("ix_allocation_node", "allocation", ["cluster", "node", "size", "start"])
+    op.create_index("ix_allocation_node", "allocation", ["cluster", "node", "size", "start", "end"])
     op.create_index("ix_allocation_size", "allocation", ["cluster", "size", "start"])
     op.create_index("ix_allocation_job", "allocation", ["cluster", "job", "life", "restart"])
 

@@ -56,7 +56,7 @@ class Allocation(SQLModel, table=True):
     """
 
     __table_args__ = (
-        Index("ix_allocation_node", "cluster", "node", "size", "start"),
+        Index("ix_allocation_node", "cluster", "node", "size", "start", "end"),
         Index("ix_allocation_size", "cluster", "size", "start"),
         Index("ix_allocation_job", "cluster", "job", "life", "restart"),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, or_, union_all, update
+from sqlalchemy import Executable, bindparam, union_all, update
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
+from backend.model.base import UtcDateTime
 from backend.model.work import Allocation
 from backend.store.upsert import Row, add, portions, table_of
 
@@ -23,6 +24,32 @@ def size_of(start: datetime, end: datetime | None) -> int:
     if end is None:
         return OPEN
     return next((size for size, reach in REACH.items() if end - start < reach), LONG)
+
+
+def _moment(*, node: bool) -> Executable:
+    """The question for spans of a moment: one small piece of the index for each class of length, put together."""
+    table, at = table_of(Allocation), UtcDateTime()
+    pieces = []
+    for size in (OPEN, SHORT, MIDDLING, LONG):
+        bounds = [table.c.cluster == bindparam("cluster"), table.c.size == size]
+        bounds += [table.c.node == bindparam("node")] if node else []
+        bounds += [table.c.start <= bindparam("end", type_=at)]
+        bounds += [table.c.start > bindparam(f"from_{size}", type_=at)] if size in REACH else []
+        bounds += [table.c.end > bindparam("start", type_=at)] if size != OPEN else []
+        pieces.append(sql_select(table).where(*bounds))
+    found = union_all(*pieces).subquery()
+    return sql_select(Allocation).from_statement(sql_select(found).order_by(found.c.id))
+
+
+def _attempt() -> Executable:
+    """The question for an attempt's spans. No order is asked for: SQLite would read the index that has it instead."""
+    table = table_of(Allocation)
+    keys = ("cluster", "job", "life", "restart")
+    return sql_select(Allocation).where(*(table.c[name] == bindparam(name) for name in keys))
+
+
+#: Built once: putting such a question together takes longer than its answer.
+ON_NODE, ANYWHERE, OF_ATTEMPT = _moment(node=True), _moment(node=False), _attempt()
 
 
 def open_allocations(session: Session, cluster: str) -> list[Allocation]:
@@ -42,14 +69,18 @@ def allocations(session: Session, cluster: str, jobs: Collection[str]) -> list[A
 
 def allocations_at(session: Session, cluster: str, at: datetime, node: str = "") -> list[Allocation]:
     """Who held which node at ``at``; a span holds its start and not its end."""
-    return _moment(session, cluster, at, at, (col(Allocation.node) == node,) if node else ())
+    return allocations_between(session, cluster, at, at, node)
 
 
 def allocations_between(
     session: Session, cluster: str, start: datetime, end: datetime, node: str = ""
 ) -> list[Allocation]:
-    """Spans that have part of [start, end], oldest first."""
-    return _moment(session, cluster, start, end, (col(Allocation.node) == node,) if node else ())
+    """Spans that have part of [start, end], in order of writing."""
+    said: dict[str, object] = {"cluster": cluster, "start": start, "end": end}
+    said |= {f"from_{size}": start - reach for size, reach in REACH.items()}
+    if node:
+        return list(session.scalars(ON_NODE, said | {"node": node}))
+    return list(session.scalars(ANYWHERE, said))
 
 
 def holders(session: Session, cluster: str, node: str, at: datetime, gpu: int | None = None) -> list[Allocation]:
@@ -60,33 +91,9 @@ def holders(session: Session, cluster: str, node: str, at: datetime, gpu: int | 
 
 def beside(session: Session, one: Allocation, at: datetime) -> list[Allocation]:
     """All spans of the attempt of ``one`` that hold ``at``: the peers of its GPUs."""
-    query = select(Allocation).where(
-        col(Allocation.cluster) == one.cluster,
-        col(Allocation.job) == one.job,
-        col(Allocation.life) == one.life,
-        col(Allocation.restart) == one.restart,
-        col(Allocation.start) <= at,
-        or_(col(Allocation.end).is_(None), col(Allocation.end) > at),
-    )
-    return list(session.exec(query.order_by(col(Allocation.node))))
-
-
-def _moment(
-    session: Session, cluster: str, start: datetime, end: datetime, more: Iterable[ColumnElement[bool]]
-) -> list[Allocation]:
-    """One small piece of the index for each class of length, put together."""
-    table = table_of(Allocation)
-    classes: list[ColumnElement[bool]] = []
-    for size in (OPEN, SHORT, MIDDLING, LONG):
-        bounds = [table.c.size == size, table.c.start <= end]
-        if size in REACH:
-            bounds.append(table.c.start > start - REACH[size])
-        if size != OPEN:
-            bounds.append(table.c.end > start)
-        classes.append(and_(table.c.cluster == cluster, *more, *bounds))
-    pieces = union_all(*(sql_select(table).where(one) for one in classes)).subquery()
-    query = sql_select(Allocation).from_statement(sql_select(pieces).order_by(pieces.c.id))
-    return list(session.scalars(query))
+    said = {"cluster": one.cluster, "job": one.job, "life": one.life, "restart": one.restart}
+    found = [row for row in session.scalars(OF_ATTEMPT, said) if row.start <= at and (row.end is None or row.end > at)]
+    return sorted(found, key=lambda row: row.node)
 
 
 def add_allocations(session: Session, rows: Sequence[Row]) -> None:
