@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from detectors.kernel.lines import KernelCode, joined
 JOB_SOURCES = frozenset({"job", "stdout", "stderr", "training"})
 #: Longest line that is looked at, in characters; kernel records and stack traces are far shorter.
 MAX_LINE = 65_536
+#: ``priority,number,microseconds,flags;`` of /dev/kmsg.
+_RECORD = re.compile(r"[0-9]{1,4},[0-9]{1,20},[0-9]{1,20},[^;\s]{0,80};")
 #: What is kept of a line with its event.
 KEPT_CHARS = 4_096
 
@@ -75,11 +78,12 @@ def logs_batch(
     dropped["lines cut to the longest that is looked at"] = sum(len(row.line) > max_line for row in rows.rows)
     by_kernel: dict[tuple[str, str], list[tuple[int, str]]] = {}
     printed: list[PrintedFacts] = []
-    found: dict[int, RawEvent] = {}
+    found: dict[int, list[RawEvent]] = {}
     for place, row in enumerate(rows.rows):
         line = clean(row.line[:max_line].rstrip("\r\n"))
         if row.source not in JOB_SOURCES:
-            by_kernel.setdefault((row.host, row.source), []).append((place, line.replace("\n", " ")))
+            parts = [part for part in line.split("\n") if part.strip()]
+            by_kernel.setdefault((row.host, row.source), []).extend((place, part) for part in parts)
             continue
         rank = "" if row.rank is None else str(row.rank)
         if row.job:
@@ -90,10 +94,10 @@ def logs_batch(
         for place, line in whole_lines(said):
             code = parse(line)
             if code is not None:
-                found[place] = event_of(rows.rows[place], line, code)
+                found.setdefault(place, []).append(event_of(rows.rows[place], line, code))
             elif tails is not None:
                 tails.add(rows.rows[place].job, line, rows.rows[place].ts, rows.rows[place].host)
-    in_order = tuple(found[place] for place in sorted(found))
+    in_order = tuple(event for place in sorted(found) for event in found[place])
     return Batch("logs", now, now, events=in_order, dropped=+dropped, printed=tuple(printed))
 
 
@@ -106,9 +110,12 @@ def whole_lines(said: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def event_of(row: LogRow, line: str, code: KernelCode) -> RawEvent:
-    """The event of one line. The same line of the same host and time is the same event, however often it is sent."""
+    """The event of one line. The same line of the same host and time is the same event, however often it is sent; a
+    raw record of the kernel is the same by its own number and clock, whenever an agent that begins anew sends it. (The
+    first records of every boot are alike, so a boot goes by its time.)"""
     more = {"source": row.source} | ({"rank": str(row.rank)} if row.rank is not None else {})
-    said = f"{row.host}\0{row.source}\0{row.ts:.6f}\0{line}"
+    at = "" if code.namespace != "boot" and _RECORD.match(line) else f"{row.ts:.6f}"
+    said = f"{row.host}\0{row.source}\0{at}\0{line}"
     return RawEvent(
         at=row.ts,
         host=row.host,

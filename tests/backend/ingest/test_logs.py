@@ -130,6 +130,24 @@ def test_a_nul_never_reaches_the_database() -> None:
     assert "\0" not in event.text and event.code == "79"
 
 
+def test_a_record_of_the_kernel_that_is_sent_again_under_another_time_is_the_same_event() -> None:
+    record = "4,1023,5140900,-;" + XID
+    first, again, other = (
+        batch(pushed(row(line, ts=at))).events[0]
+        for line, at in ((record, NOW - 900), (record, NOW - 1), (record.replace("1023", "1024"), NOW - 1))
+    )
+    assert first.dedupe == again.dedupe != other.dedupe
+    banner = "5,0,0,-;Linux version 5.15.0-91-generic (build@host) (gcc 11.4.0) #101 SMP"
+    boots = [batch(pushed(row(banner, ts=at))).events[0].dedupe for at in (NOW - 900, NOW - 1)]
+    assert boots[0] != boots[1], "the first record of two boots is two boots"
+
+
+def test_a_message_of_several_lines_tells_each_of_its_codes() -> None:
+    found = batch(pushed(row(XID + "\n\n" + XID.replace(" 79", " 45") + "\nsomething else"), row()))
+    assert [event.code for event in found.events] == ["79", "45", "79"]
+    assert len({event.dedupe for event in found.events}) == 2, "the first line is the same event as the second row"
+
+
 def test_at_most_a_hundred_bad_rows_are_described_and_all_are_counted() -> None:
     found = pushed(*[5] * 1000)
     assert found.rejected == 1000 and len(found.rejects) == 100
