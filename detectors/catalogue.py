@@ -12,7 +12,6 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.joblog.rules import Table, read_table
 from detectors.model import BoolArray, FaultKind, MetricKey, Severity
 from detectors.packaged import TableError as TableError
 from detectors.packaged import table as table
@@ -140,11 +139,6 @@ def load(xids: Iterable[Mapping[str, str]] = (), thresholds: Mapping[str, float]
         MappingProxyType(_thresholds()),
     )
     return catalogue.with_thresholds(thresholds or {})
-
-
-def log_rules() -> Table:
-    """The rules that name what lines of training logs say. Raises joblog.rules.RuleError naming the rule at fault."""
-    return read_table(text("joblog_rules.toml"))
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:

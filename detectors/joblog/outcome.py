@@ -79,15 +79,16 @@ class Outcome:
         return OutcomeState(np.zeros(0, ROW))
 
     def step(self, state: OutcomeState, tick: Tick, fleet: Fleet) -> Judged:
-        kept = [row for row in state.rows if tick.at - row["since"] <= self.catalogue.limit("joblog_hold_s")]
+        hold_s = self.catalogue.limit("joblog_hold_s")
+        kept = {_key(row): row for row in state.rows if tick.at - row["since"] <= hold_s}
         for event in sorted(tick.events, key=lambda e: (e.at, e.seq)):
             if event.namespace == "mended":
-                kept = [row for row in kept if not _mended(row, event)]
+                kept = {key: row for key, row in kept.items() if not _mended(row, event)}
             elif event.namespace == NAMESPACE and not event.late:
                 made = self._row(event, fleet)
-                same = [row for row in kept if made is None or _key(row) != _key(made)]
-                kept = [*same, made] if made is not None else kept
-        state.rows = _packed(kept)
+                kept |= {} if made is None else {_key(made): made}
+        if kept or len(state.rows):
+            state.rows = _packed(kept.values())
         return Judged(tuple(sorted((self._finding(row, fleet) for row in state.rows), key=lambda f: f.key)))
 
     def move(self, state: OutcomeState, old: Fleet, new: Fleet) -> OutcomeState:
