@@ -241,7 +241,7 @@ class Follower:
         """A file that was not there before: from its beginning, or from a line near its end where it is long. One that
         is followed under another name is not read twice."""
         other = self._by_file.get((found.st_dev, found.st_ino))
-        if other is not None and other is not track:
+        if other is not None and other is not track and other.is_at(found):
             if not other.leaves and self._still_at(other):
                 self.problems[track.path] = f"is the same file as {other.path}"
                 track.due = now + ALIAS_S
@@ -296,7 +296,8 @@ class Follower:
         if not self._leave(track, now) and not track.over:
             self.counts[LOST] += 1
         other = self._by_file.get((found.st_dev, found.st_ino))
-        if other is not None and other.leaves:
+        if other is not None and other.leaves and other.is_at(found):
+            self._unlist(track)
             self._renamed(other, track)
             return
         self._anew(track, found, now)
@@ -308,6 +309,7 @@ class Follower:
         self._anew(track, found, now)
 
     def _anew(self, track: Track, found: os.stat_result, now: float) -> None:
+        self._unlist(track)
         track.take(found, now)
         self._by_file[track.identity] = track
         self._keep(track)
@@ -405,7 +407,7 @@ class Follower:
             piece = self._piece(track, start + taken.start, chunk[taken.start : taken.end], over)
             self.counts[CUT] += taken.too_long
             self.counts[PASSED] += taken.next - (taken.end - taken.start)
-            track.read_to(start + taken.next, chunk[: taken.next])
+            track.read_to(start + taken.next, chunk[max(0, taken.next - TAIL_BYTES) : taken.next])
             track.skips = taken.skips
             self._keep(track)
         if len(chunk) == self._budget.chunk_bytes:
@@ -459,6 +461,9 @@ class Follower:
     def _let_go(self, track: Track) -> None:
         """Close it, and forget that its file is followed."""
         self._close(track)
+        self._unlist(track)
+
+    def _unlist(self, track: Track) -> None:
         if self._by_file.get(track.identity) is track:
             del self._by_file[track.identity]
 
