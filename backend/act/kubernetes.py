@@ -41,7 +41,7 @@ ALIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 #: How often a node may change under our hands before the order is given back to be tried later.
 TRIES = 5
 _INCIDENT = re.compile(r"\binc=(\d+)\b")
-_JOB = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_JOB = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class KubernetesBackend:
@@ -250,9 +250,9 @@ class KubernetesBackend:
         """The pods of a job; where ``must``, an ActionError where there are none."""
         found: list[Pod] = []
         if _JOB.fullmatch(job):
-            found = [pod for pod in self._pods({}, (job.partition("/")[0],)) if pod.id == job and not pod.daemon]
+            found = [pod for pod in self._pods({}, (job.partition(".")[0],)) if pod.id == job and not pod.daemon]
         if must and not found:
-            fix = "it ended long ago, or never was; jobs are named namespace/name"
+            fix = "it ended long ago, or never was; jobs are named namespace.name"
             raise ActionError(f"Kubernetes knows no job {job[:80]}: {fix}", permanent=True)
         return found
 

@@ -104,12 +104,11 @@ class Pod:
     excluded: tuple[str, ...]
     outputs: tuple[str, ...]
     daemon: bool
-    version: str = ""
+    image: str = ""
 
     @property
     def id(self) -> str:
-        """The job's id: namespace and name, as kubectl takes them."""
-        return f"{self.namespace}/{self.job}"
+        return job_id(self.namespace, self.job)
 
     @property
     def over(self) -> bool:
@@ -124,6 +123,11 @@ class Pod:
     def holds(self) -> bool:
         """Whether it holds its node's GPUs now."""
         return bool(self.node) and not self.over and not self.daemon
+
+
+def job_id(namespace: str, name: str) -> str:
+    """``namespace.name``: no namespace has a dot in it, and no path or address trips over one."""
+    return f"{namespace}.{name}"
 
 
 def pod_of(found: Any, known: Conventions) -> Pod | None:
@@ -174,7 +178,7 @@ def pod_of(found: Any, known: Conventions) -> Pod | None:
         daemon=owner_kind in ("DaemonSet", "Node")
         or "kubernetes.io/config.mirror" in notes
         or _is_daemon(labels, owner_kind),
-        version=text(found, "metadata", "resourceVersion"),
+        image=_image(found, statuses, known),
     )
 
 
@@ -304,6 +308,18 @@ def _minors(said: str) -> Iterator[int]:
             minor = whole(entry, "minor") if isinstance(entry, Mapping) else entry
             if isinstance(minor, int) and not isinstance(minor, bool) and 0 <= minor < 1000:
                 yield minor
+
+
+def _image(found: Any, statuses: Sequence[Mapping[str, Any]], known: Conventions) -> str:
+    """What its first container with GPUs runs: the image as it was resolved, else as it was asked for."""
+    listed = [*objects(found, "spec", "containers")]
+    main = next((one for one in listed if any(map(known.is_whole, table(one, "resources", "limits")))), None)
+    main = main or next(iter(listed), {})
+    name = text(main, "name")
+    resolved = next((text(one, "imageID") for one in statuses if text(one, "name") == name), "")
+    digest = resolved.rpartition("@")[2] if "@sha256:" in resolved else ""
+    asked = text(main, "image")
+    return (f"{asked}@{digest}" if digest and "@" not in asked else asked)[:255]
 
 
 # --- its life -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from backend.clients.kubernetes import KubeClient, KubeError
 from backend.clients.kubernetes_conventions import Conventions, conventions
 from backend.clients.kubernetes_json import objects, text
 from backend.clients.kubernetes_nodes import NodeRecord, node_of, read_again, with_work
-from backend.clients.kubernetes_pods import Pod, pod_of
+from backend.clients.kubernetes_pods import Pod, job_id, pod_of
 from backend.clients.kubernetes_work import OWNERS, Owner, claim_of, owner_of
 from backend.clock import Clock, unix
 from backend.facts import AttemptFacts, Batch, NodeFacts
@@ -96,7 +96,7 @@ class KubernetesSource:
             nodes=nodes,
             attempts=tuple(attempts),
             dropped=self._dropped(),
-            versions=tuple(self._told.versions(records, read_at)),
+            versions=(*self._told.versions(records, read_at), *self._told.images(pods, read_at)),
             maintenances=tuple(self._told.notices(records, read_at)),
             marks=moved,
         )
@@ -221,8 +221,8 @@ class KubernetesSource:
                     break
         for (key, namespace, name), owner in named.items():
             top = not owner.parent and not key.startswith("leaderworkerset")
-            if top and (owner.gpus or self._lives.knows(f"{namespace}/{name}")):
-                found.setdefault(f"{namespace}/{name}", owner)
+            if top and (owner.gpus or self._lives.knows(job_id(namespace, name))):
+                found.setdefault(job_id(namespace, name), owner)
         return found
 
     def _events(self, pods: Sequence[Pod], records: Sequence[NodeRecord]) -> Iterator[Any]:

@@ -279,7 +279,7 @@ def _since(pod: Pod, start: float | None) -> Pod:
 
 def _bare(job: str, life: Life) -> AttemptFacts:
     """The attempt, when only a mark remembers it."""
-    name = job.partition("/")[2]
+    name = job.partition(".")[2]
     return AttemptFacts(job, life.restart, run=name, start=life.start, unit=life.unit, name=name, source=SOURCE)
 
 
@@ -322,7 +322,7 @@ def _facts(life: Life, work: Work, pods: Sequence[Pod], room: Room, now: float) 
     waits = state == "PENDING"
     asked = life.begin or submit
     holding = [pod for pod in pods if pod.node]
-    name = first.run if first else work.job.partition("/")[2]
+    name = first.run if first else work.job.partition(".")[2]
     told = AttemptFacts(
         job=work.job,
         restart=life.restart,
@@ -339,7 +339,7 @@ def _facts(life: Life, work: Work, pods: Sequence[Pod], room: Room, now: float) 
         unit=life.unit,
         name=name,
         partition=next((pod.queue for pod in pods if pod.queue), ""),
-        account=work.job.partition("/")[0],
+        account=work.job.partition(".")[0],
         gpus=() if waits else tuple(_indices(holding, room)),
         roles=tuple(sorted({(pod.node, pod.role) for pod in holding if pod.role})),
         reason=owner.reason if owner and end is not None and not verdict.reason else "",

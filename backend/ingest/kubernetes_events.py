@@ -104,12 +104,13 @@ class Told:
         self._conditions: set[str] = set()
         self._usable: dict[str, int] = {}
         self._versions: dict[tuple[str, str], str] = {}
+        self._images: dict[tuple[str, str], str] = {}
         self._notices: dict[str, MaintenanceFacts] = {}
 
     def resume(self, boots: Mapping[str, str]) -> None:
         """Begin with the boot ids that were told; the rest is told again, and known as the same."""
         self._boots, self._kept = dict(boots), dict(boots)
-        self._conditions, self._usable, self._versions, self._notices = set(), {}, {}, {}
+        self._conditions, self._usable, self._versions, self._images, self._notices = set(), {}, {}, {}, {}
 
     def marks(self) -> dict[str, str | None]:
         """Boot ids that are new since the last call."""
@@ -141,6 +142,18 @@ class Told:
                 if self._versions.get(key) != value:
                     self._versions[key] = value
                     yield VersionFacts(record.facts.name, item, value, now, source="kubernetes")
+
+    def images(self, pods: Sequence[Pod], now: float) -> Iterator[VersionFacts]:
+        """What the work on each node runs, by job."""
+        seen: dict[tuple[str, str], str] = {}
+        for pod in pods:
+            key = (pod.node, f"image {pod.id}")
+            if pod.node and pod.image and not pod.daemon and not pod.over:
+                seen[key] = pod.image
+                if self._images.get(key) != pod.image:
+                    when = pod.started if pod.started is not None and pod.started <= now else now
+                    yield VersionFacts(pod.node, "image", pod.image, when, job=pod.id, source="kubernetes")
+        self._images = seen
 
     def notices(self, records: Sequence[NodeRecord], now: float) -> Iterator[MaintenanceFacts]:
         """Windows as they are now, and the end of those that are no longer announced."""

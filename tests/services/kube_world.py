@@ -67,7 +67,7 @@ class KubeWorld:
         self.reconcile()
 
     def end(self, job: str) -> None:
-        name = job.partition("/")[2]
+        name = job.partition(".")[2]
         for pod in self.pods(job):
             done = {"status": {"phase": "Succeeded"}}
             self.served.client.patch(self.served.pods(pod["metadata"]["name"], "status"), done)
@@ -84,7 +84,7 @@ class KubeWorld:
     # --- what makes it a cluster ------------------------------------------------------------------------------------
 
     def id(self, name: str) -> str:
-        return f"{self.served.namespace}/{name}"
+        return f"{self.served.namespace}.{name}"
 
     def add_node(self, name: str, **more: Any) -> str:
         made = self.served.node(name, **more)["metadata"]["name"]
@@ -118,7 +118,7 @@ class KubeWorld:
         )
 
     def pods(self, job: str) -> list[dict[str, Any]]:
-        asked = {"labelSelector": f"job-name={job.partition('/')[2]}"}
+        asked = {"labelSelector": f"job-name={job.partition('.')[2]}"}
         return [item for items, _ in self.served.client.pages(self.served.pods(), asked) for item in items]
 
     def reconcile(self) -> None:

@@ -162,7 +162,7 @@ def test_taints_that_say_what_a_node_is_for_survive_a_cordon_and_its_undoing(wor
 
 def test_a_disruption_budget_that_says_not_now_is_an_error_that_may_pass(world: KubeWorld) -> None:
     job, node = world.busy()
-    budget(world.served, 0, **{"job-name": job.partition("/")[2]})
+    budget(world.served, 0, **{"job-name": job.partition(".")[2]})
     backend = world.backend()
     sent = claimed(backend, order(Verb.REQUEUE, node, job))
     with pytest.raises(ActionError, match="disruption budget") as refused:
@@ -173,7 +173,7 @@ def test_a_disruption_budget_that_says_not_now_is_an_error_that_may_pass(world: 
 
 def test_a_job_whose_controller_would_give_up_is_not_evicted(world: KubeWorld) -> None:
     job, node = world.busy()
-    name = job.partition("/")[2]
+    name = job.partition(".")[2]
     path = f"/apis/batch/v1/namespaces/{world.served.namespace}/jobs/{name}"
     world.served.client.patch(path, {"spec": {"backoffLimit": 0}})
     backend = world.backend()
@@ -199,7 +199,7 @@ def test_a_pod_without_a_controller_is_never_evicted(world: KubeWorld) -> None:
 def test_only_the_pods_on_the_node_are_evicted_and_the_rest_left_alone(world: KubeWorld) -> None:
     job, node = world.busy()
     other = world.free_node()
-    world.start(job.partition("/")[2], other)
+    world.start(job.partition(".")[2], other)
     backend = world.backend()
     outcome = backend.perform(claimed(backend, order(Verb.REQUEUE, node, job, exclude=(node,))))
     assert "1 pod evicted" in outcome.text and "may get" in outcome.text

@@ -302,7 +302,7 @@ OWNERS: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
 @pytest.mark.parametrize(("meta", "work"), OWNERS, ids=[row[1][1] for row in OWNERS])
 def test_a_pod_belongs_to_the_work_that_its_controller_names(meta: dict[str, Any], work: tuple[str, str, str]) -> None:
     pod = a_pod(meta=meta)
-    assert (pod.job, pod.kind, pod.slot) == work and pod.id == f"ml/{work[0]}"
+    assert (pod.job, pod.kind, pod.slot) == work and pod.id == f"ml.{work[0]}"
 
 
 def test_gpus_are_the_larger_of_what_runs_together_and_one_init_container() -> None:

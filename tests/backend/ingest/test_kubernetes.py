@@ -141,6 +141,20 @@ def test_announced_work_is_a_window_that_ends_when_it_is_called_off(fake: FakeKu
     assert over.name == window.name and over.end is not None
 
 
+def test_what_a_job_runs_is_told_for_each_of_its_nodes(fake: FakeKube, world: KubeWorld) -> None:
+    job, busy = world.busy()
+    reader = Reader(fake)
+    (found,) = (one for one in reader.read().versions if one.item == "image")
+    assert (found.node, found.value, found.job) == (busy, "train", job)
+    assert not reader.read().versions
+    (pod,) = world.pods(job)
+    ran = {"name": "train", "imageID": "docker.io/train@sha256:abc", "restartCount": 0}
+    world.served.client.patch(
+        world.served.pods(pod["metadata"]["name"], "status"), {"status": {"containerStatuses": [ran]}}
+    )
+    assert [one.value for one in reader.read().versions] == ["train@sha256:abc"]
+
+
 # --- events ---------------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +218,7 @@ def test_a_job_that_restarts_is_two_attempts_with_how_the_first_one_ended(fake: 
     fail(world, job, 139)
     (ended,) = attempts(reader.read(), job)
     assert (ended.restart, ended.state, ended.signal) == (0, "FAILED", 11)
-    world.start(job.partition("/")[2], world.free_node())
+    world.start(job.partition(".")[2], world.free_node())
     second = attempts(reader.read(), job)[-1]
     assert (second.restart, second.state, second.unit) == (1, "RUNNING", first.unit)
     assert second.nodes != first.nodes
@@ -215,7 +229,7 @@ def fail(world: KubeWorld, job: str, code: int, reason: str = "Error") -> None:
     over = {"exitCode": code, "reason": reason, "finishedAt": "2026-03-01T12:00:10Z"}
     status = {"phase": "Failed", "containerStatuses": [{"name": "train", "state": {"terminated": over}}]}
     world.served.client.patch(world.served.pods(pod["metadata"]["name"], "status"), {"status": status})
-    name = job.partition("/")[2]
+    name = job.partition(".")[2]
     path = f"/apis/batch/v1/namespaces/{world.served.namespace}/jobs/{name}/status"
     failed = world.jobs[name].setdefault("failed", 0) + 1
     world.jobs[name]["failed"] = failed
@@ -236,7 +250,7 @@ def test_a_job_that_is_deleted_while_it_runs_was_cancelled(fake: FakeKube, world
     reader = Reader(fake)
     job, _ = world.busy()
     reader.read()
-    name = job.partition("/")[2]
+    name = job.partition(".")[2]
     world.served.send("DELETE", f"/apis/batch/v1/namespaces/{world.served.namespace}/jobs/{name}")
     for pod in world.pods(job):
         world.served.end(pod["metadata"]["name"])
@@ -249,7 +263,7 @@ def test_a_job_that_went_while_nobody_looked_is_ended_after_the_restart(fake: Fa
     reader = Reader(fake)
     job, _ = world.busy()
     reader.read()
-    name = job.partition("/")[2]
+    name = job.partition(".")[2]
     world.served.send("DELETE", f"/apis/batch/v1/namespaces/{world.served.namespace}/jobs/{name}")
     world.served.end(world.pods(job)[0]["metadata"]["name"])
     reader.restart()

@@ -65,7 +65,7 @@ class Gang:
 
     def work(self) -> Work:
         gone, self.gone = self.gone, []
-        return Work("ns/train", list(self.pods.values()), gone, OWNER)
+        return Work("ns.train", list(self.pods.values()), gone, OWNER)
 
 
 class Kept:
@@ -208,7 +208,7 @@ def test_one_pod_after_another_of_a_queue_of_work_is_no_restart() -> None:
     for done in range(5):
         pod = replace(BLANK, kind="Job", name=f"train-{done}", slot=f"train-{done}", uid=f"u{done}")
         over = [replace(pod, name=f"train-{i}", slot=f"train-{i}", uid=f"u{i}", phase="Succeeded") for i in range(done)]
-        numbers |= {one.restart for one in kept.follow([Work("ns/train", [*over, pod], (), owner)], ROOM, T0 + done)}
+        numbers |= {one.restart for one in kept.follow([Work("ns.train", [*over, pod], (), owner)], ROOM, T0 + done)}
     assert numbers == {0}
 
 
@@ -225,11 +225,11 @@ def test_a_pod_of_random_name_that_was_deleted_while_it_ran_is_a_restart_counted
         for step, name in enumerate(["a", "b", "b", "b"]):
             pod = replace(BLANK, kind="Job", name=name, slot=name, uid=name)
             told = replace(owner, failed=int(step >= failed_seen_at))
-            last = kept.follow([Work("ns/train", [pod], (), told)], ROOM, T0 + 60 * step)[-1]
+            last = kept.follow([Work("ns.train", [pod], (), told)], ROOM, T0 + 60 * step)[-1]
             numbers.append(last.restart)
         done = [replace(BLANK, kind="Job", name="b", slot="b", uid="b", phase="Succeeded")]
         done.append(replace(BLANK, kind="Job", name="c", slot="c", uid="c"))
-        last = kept.follow([Work("ns/train", done, (), replace(owner, failed=1))], ROOM, T0 + 600)[-1]
+        last = kept.follow([Work("ns.train", done, (), replace(owner, failed=1))], ROOM, T0 + 600)[-1]
         assert (numbers, last.restart) == ([0, 1, 1, 1], 1)
 
 
@@ -238,7 +238,8 @@ def test_a_pod_of_random_name_that_was_deleted_while_it_ran_is_a_restart_counted
 def test_a_job_of_random_names_counts_failures_and_deletions_and_no_completion(seed: int) -> None:
     """Its controller counts a failure when it likes: before the next pod is there, with it, or later."""
     chance = random.Random(seed)
-    owner, kept, marks = replace(OWNER, kind="jobs"), Lives(), {}
+    owner, kept = replace(OWNER, kind="jobs"), Lives()
+    marks: dict[str, str] = {}
     made, truth, owed, now = 1, 0, 0, T0
     pods = [replace(BLANK, kind="Job", name="train-0", slot="train-0", uid="u0")]
     numbers: set[int] = set()
@@ -248,7 +249,7 @@ def test_a_job_of_random_names_counts_failures_and_deletions_and_no_completion(s
         if chance.random() < 0.3:
             kept = Lives()
             kept.resume(marks)
-        numbers.update(one.restart for one in kept.follow([Work("ns/train", pods, (), owner)], ROOM, now))
+        numbers.update(one.restart for one in kept.follow([Work("ns.train", pods, (), owner)], ROOM, now))
         marks.update({job: mark for job, mark in kept.marks().items() if mark is not None})
 
     read()
