@@ -108,6 +108,7 @@ def _import(past: Words) -> None:
     past.add_argument("paths", type=path, nargs="+", help="sacct files, kernel logs (dmesg, journal; .gz too), bundles")
     past.add_argument("--cluster", default="", help="which cluster, where several are configured")
     past.add_argument("--host", default="", help="the host of logs that name none, as dmesg's")
+    past.add_argument("--boot", default="", help="when that host booted (uptime -s), for lines that count from there")
     past.add_argument("--timezone", default="UTC", help="zone of times that name none (default: UTC)")
     past.add_argument("--json", action="store_true", help="print what was done as JSON")
     _config(past)

@@ -16,6 +16,7 @@ from backend.changes import Changes
 from backend.clock import SystemClock
 from backend.commands.replay import Bar
 from backend.ingest.bundle.folder import BundleError
+from backend.ingest.bundle.sacct import moment
 from backend.inventory.inventory import Inventory
 from backend.registry import rules_of
 from backend.replay.past import Past, Told, sources_of
@@ -36,11 +37,15 @@ def import_(arguments: argparse.Namespace) -> int:
     bar, told, code = Bar("importing"), Told(), 0
     try:
         settings = load(arguments.config, os.environ)
-        sources, left_out = sources_of(arguments.paths, zone_of(arguments.timezone))
+        zone = zone_of(arguments.timezone)
+        boot = boot_of(arguments.boot, zone)
+        sources, left_out = sources_of(arguments.paths, zone)
         store = open_store(settings.store.url, settings.store.folder)
         try:
             migrate(store)
-            past = Past(lender(settings, arguments.cluster, store), arguments.host, bar)
+            watch = lender(settings, arguments.cluster, store)
+            alone = not any(c.slurm or c.kubernetes for c in settings.cluster if c.name == watch.cluster)
+            past = Past(watch, arguments.host, bar, boot=boot, unfinished=alone)
             told = past.told
             told.left_out.update(left_out)
             past.take(sources)
@@ -63,6 +68,14 @@ def zone_of(name: str) -> tzinfo:
         return UTC if name.upper() == "UTC" else ZoneInfo(name)
     except (ZoneInfoNotFoundError, OSError, ValueError):
         raise ValueError(f"time zone {name!r} is not known here: write an IANA name such as Europe/Berlin") from None
+
+
+def boot_of(text: str, zone: tzinfo) -> float | None:
+    """Unix s of ``--boot``. Raises ValueError."""
+    try:
+        return moment(text, zone)
+    except ValueError:
+        raise ValueError(f"--boot {text[:40]!r} is no time: write what `uptime -s` prints, or unix seconds") from None
 
 
 def lender(settings: Settings, cluster: str, store: Store) -> Watch:

@@ -26,6 +26,7 @@ from backend.ingest.bundle.sacct import attempts_of, is_header
 from backend.ingest.logs import LogRow, logs_batch
 from backend.ingest.rows import Rows
 from backend.ingest.topology import topology_batch
+from backend.replay.boots import boots_in
 from backend.replay.past_lines import Place, row_of
 from backend.store import cluster as cluster_rows
 from backend.store import events, system
@@ -105,12 +106,25 @@ def opened(path: Path) -> BinaryIO:
 class Past:
     """Imports files into the store of one watch; the watch lends its identities and judges nothing.
 
+    host: whose lines are that name none; boot: when it booted (unix s), for lines that count from there. unfinished:
+    attempts that are not over are taken too, as nobody else will tell of them.
+
     Each portion is one transaction that also moves the file's cursor: what is killed goes on behind the last one, and a
     file that has grown since goes on where it ended.
     """
 
-    def __init__(self, watch: Watch, host: str = "", progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        host: str = "",
+        progress: Progress | None = None,
+        *,
+        boot: float | None = None,
+        unfinished: bool = False,
+    ) -> None:
         self.told = Told()
+        self._boot = boot
+        self._unfinished = unfinished
         self._watch = watch
         self._host = host
         self._progress = progress
@@ -170,15 +184,15 @@ class Past:
     # --- jobs -------------------------------------------------------------------------------------------------------
 
     def _sacct(self, source: Source, name: str, position: int) -> None:
-        """Attempts that are over; the scheduler itself tells those that are not. The file is read from its beginning,
-        as an attempt's number may depend on the rows before it."""
+        """Attempts that are over; the scheduler, where there is one, tells those that are not. The file is read from
+        its beginning, as an attempt's number may depend on the rows before it."""
         reading = Reading(0)
         reading.bad = self.told.bad
         rows = attempts_of(source.file, source.zone, reading, self.told.left_out)
         ahead = ((offset + size + 1, attempt) for _, offset, size, attempt in rows if offset >= position)
         for portion in portions(ahead):
-            over = tuple(attempt for _, attempt in portion if attempt.state in OVER and attempt.end is not None)
-            self.told.left_out["attempts that are not over"] += len(portion) - len(over)
+            over = tuple(attempt for _, attempt in portion if self._unfinished or is_over(attempt))
+            self.told.left_out["attempts that are not over, which the scheduler tells of"] += len(portion) - len(over)
             self._take_attempts(over, name, portion[-1][0])
             self._tell(portion[-1][0])
 
@@ -192,9 +206,13 @@ class Past:
 
     def _lines(self, source: Source, name: str, position: int) -> None:
         place = Place(self._host, source.zone, unix(self._watch.clock.now()))
+        boots = boots_in(lines_from(source.file.path, 0), self._boot)
         packed = source.file.name.endswith(".gz")
         for portion in portions(lines_from(source.file.path, position)):
-            rows = [row for number, _, line in portion if (row := self._row(source.file.name, number, line, place))]
+            rows = []
+            for number, ends, line in portion:
+                row = self._row(source.file.name, number, line, replace(place, boot=boots.of(ends)))
+                rows += [row] if row is not None else []
             self._take_lines(rows, name, portion[-1][1])
             self.told.lines += len(portion)
             self._tell(0 if packed else portion[-1][1])
@@ -234,6 +252,10 @@ class Past:
         new = {row.name for row in cluster_rows.met(session, cluster, named)[0]} - known
         cluster_rows.mark_sounds(session, cluster, None, dict.fromkeys(new, at), ())
         system.set_cursor(session, cluster, name, position, now)
+
+
+def is_over(attempt: AttemptFacts) -> bool:
+    return attempt.state in OVER and attempt.end is not None
 
 
 def identity(source: Source) -> str:

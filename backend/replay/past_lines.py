@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from backend.ingest.logs import LogRow
 from backend.ingest.rows import EARLIEST, LATEST, is_host, problem_of
+from backend.replay.boots import SINCE_BOOT
 
 KERNEL = "kernel"
 #: ``2026-02-03T11:38:06,123456+01:00 rest``: dmesg --time-format iso, journalctl -o short-iso, rsyslog.
@@ -21,8 +22,6 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?\s?(Z|[
 _SYSLOG = re.compile(r"([A-Z][a-z]{2}\s{1,2}\d{1,2} \d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\s+(.*)", re.DOTALL)
 #: ``[Tue Feb  3 11:38:06 2026] rest``: dmesg -T.
 _DMESG = re.compile(r"\[[A-Z][a-z]{2} ([A-Z][a-z]{2}\s{1,2}\d{1,2} \d\d:\d\d:\d\d \d{4})\] ?(.*)", re.DOTALL)
-#: ``[  123.456789] rest``: seconds since a boot that the line does not tell.
-_SINCE_BOOT = re.compile(r"(?:<\d{1,3}>)?\[\s*\d+\.\d+\]")
 #: ``gpu-0001 kernel: rest``, ``gpu-0001 sshd[77]: rest``; without a number it may also be dmesg's ``pci 0000:9b:00.0``.
 _SPEAKER = re.compile(r"(\S{1,255}) ([^\s:\[\]]{1,64})(\[[^\]]{0,20}\])?: ?.*", re.DOTALL)
 #: A line that seems to come from this much after now is of the year before: its year is not said.
@@ -31,11 +30,13 @@ _AHEAD_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What lines leave out: the host of a dmesg, the zone of times that name none, and now (unix s) for the year."""
+    """What lines leave out: the host of a dmesg, the zone of times that name none, now (unix s) for the year, and when
+    the host booted (unix s), None where nobody knows."""
 
     host: str
     zone: tzinfo
     now: float
+    boot: float | None = None
 
 
 def row_of(line: str, place: Place) -> LogRow | None:
@@ -47,7 +48,7 @@ def row_of(line: str, place: Place) -> LogRow | None:
     if spoken is not None and is_host(spoken[1]):
         if spoken[2] == KERNEL:
             return _row(at, spoken[1], line)
-        if not line.startswith("[") and (spoken[3] or not place.host or spoken[1] == place.host):
+        if not line.startswith(("[", "<")) and (spoken[3] or not place.host or spoken[1] == place.host):
             return None
     if not place.host:
         raise ValueError("names no host: say it with --host")
@@ -74,8 +75,13 @@ def _moment(line: str, place: Place) -> tuple[float, str]:
             return _latest(syslog[1], place) + _fraction(syslog[2]), syslog[3]
     except (ValueError, OverflowError):
         raise ValueError(f"begins with a time that there is not: {line[:32]!r}") from None
-    if _SINCE_BOOT.match(line):
-        raise ValueError("tells the time since boot only: write it with dmesg --time-format iso")
+    if since := SINCE_BOOT.fullmatch(line):
+        if place.boot is None:
+            raise ValueError(
+                "tells the time since boot only, and no line of its boot tells when that was: "
+                "say it with --boot, or write it with dmesg --time-format iso"
+            )
+        return place.boot + float(since[1]), since[2]
     raise ValueError("begins with no time: dmesg --time-format iso or journalctl -k -o short-iso or -o json write one")
 
 

@@ -32,6 +32,9 @@ ROOT = Path(__file__).resolve().parents[3]
 LOST = "NVRM: Xid (PCI:0000:13:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
+NOT_OVER = "attempts that are not over, which the scheduler tells of"
+
+
 def take(store: Store, *paths: Path, host: str = "", **more: Any) -> Told:
     return Past(lender(Settings(), "main", store), host, **more).take(sources_of(paths, UTC)[0])
 
@@ -80,11 +83,65 @@ def test_attempts_that_are_over_come_with_their_spans(store: Store, tmp_path: Pa
         sacct(row(JobIDRaw=7, NodeList="gpu-[0001-0002]"), row(JobIDRaw=8, State="NODE_FAIL"), running, row(State="?"))
     )
     told = take(store, file)
-    assert (told.attempts, told.bad.count, told.left_out["attempts that are not over"]) == (2, 1, 1)
+    assert (told.attempts, told.bad.count, told.left_out[NOT_OVER]) == (2, 1, 1)
     assert {(a.job, a.state) for a in all_of(store, Attempt)} == {("7", "COMPLETED"), ("8", "NODE_FAIL")}
     spans = all_of(store, Allocation)
     assert {(s.job, s.node) for s in spans} == {("7", "gpu-0001"), ("7", "gpu-0002"), ("8", "gpu-0001")}
     assert all(s.end is not None for s in spans)
+
+
+def test_without_a_scheduler_attempts_that_are_not_over_come_too(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(sacct(row(JobIDRaw=1, State="RUNNING", End="Unknown"), row(JobIDRaw=2)))
+    assert take(store, path, unfinished=True).attempts == 2
+    assert {(a.job, a.state, a.end is None) for a in all_of(store, Attempt)} == {
+        ("1", "RUNNING", True),
+        ("2", "COMPLETED", False),
+    }
+    path.write_text(sacct(row(JobIDRaw=1), row(JobIDRaw=2)))  # the dump of the day after
+    take(store, path, unfinished=True)
+    assert {(a.job, a.state) for a in all_of(store, Attempt)} == {("1", "COMPLETED"), ("2", "COMPLETED")}
+    assert not [span for span in all_of(store, Allocation) if span.end is None]
+
+
+# --- logs that count from boot --------------------------------------------------------------------------------------
+
+RTC = "rtc_cmos 00:01: setting system clock to 2026-02-02T02:40:00 UTC (1770000000)"
+
+
+TWICE = [(1.0, RTC), (500.0, LOST), (0.0, "Linux version 6.8"), (4.0, LOST)]
+AUDIT = "audit: type=2000 audit(1770000000.500:1): state=initialized"
+
+
+@pytest.mark.parametrize(
+    ("lines", "boot", "wanted", "bad"),
+    [
+        ([(1.5, RTC), (10.25, LOST)], None, [T + 8.75], 0),
+        ([(0.5, LOST), (2.0, AUDIT), (9.0, LOST)], None, [T - 1.0, T + 7.5], 0),
+        ([(1.0, AUDIT), (2.0, RTC), (5.0, LOST), (4.9999, LOST)], None, [T + 2.9999, T + 3], 0),
+        ([(3.0, LOST)], T + 100.0, [T + 103.0], 0),
+        ([(3.0, LOST)], None, [], 1),
+        (TWICE, T + 9000.0, [T + 499.0, T + 9004.0], 0),
+        (TWICE, None, [T + 499.0], 2),
+    ],
+)
+def test_lines_that_count_from_boot_get_the_time_that_their_log_or_a_person_tells(
+    store: Store, tmp_path: Path, lines: list[tuple[float, str]], boot: float | None, wanted: list[float], bad: int
+) -> None:
+    path = tmp_path / "dmesg"
+    path.write_text("".join(f"[{at:12.6f}] {text}\n" for at, text in lines))
+    told = take(store, path, host="gpu-0001", boot=boot)
+    found = sorted(event.at.timestamp() for event in all_of(store, Event))
+    assert found == pytest.approx(wanted, abs=1e-5)
+    assert told.bad.count == bad and all("--boot" in row.why for row in told.bad.told)
+
+
+def test_a_raw_ring_buffer_with_levels_is_read_too(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "dmesg.gz"
+    path.write_bytes(gzip.compress(f"<5>[    1.500000] {RTC}\n<3>[   10.250000] {LOST}\n".encode()))
+    take(store, path, host="gpu-0001")
+    (event,) = all_of(store, Event)
+    assert (event.at.timestamp(), event.node, event.code) == (T + 8.75, "gpu-0001", "79")
 
 
 def test_a_bundle_gives_its_nodes_jobs_and_lines(store: Store, tmp_path: Path) -> None:
@@ -170,7 +227,7 @@ def test_a_line_is_read_in_every_spelling(sqlite_store: Store, tmp_path: Path, l
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("[   12.345678] NVRM: Xid", "since boot"),
+        ("[   12.345678] NVRM: Xid", "say it with --boot"),
         (f"[Mon Feb  2 02:04:05 2026] {LOST}", "names no host"),
         ("2026-02-31T03:04:05+01:00 gpu-0001 kernel: x", "a time that there is not"),
         ("hello", "begins with no time"),
