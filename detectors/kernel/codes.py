@@ -108,6 +108,8 @@ def sxid_name(code: str) -> str:
 
 def _word(event: Event, model: str) -> str:
     word = event.attrs.get("severity", "")
+    if event.attrs.get("part") == "registers" and _sxids().get(event.code, ("", "unsaid"))[1] == "unsaid":
+        return "nonfatal"  # the line before it said how bad it was
     if event.namespace == "xid" and event.code == "74":
         meanings = set(event.attrs.get("meanings", "").split())
         harmless = bool(meanings) and meanings <= HARMLESS and "unlisted" not in event.attrs

@@ -221,7 +221,10 @@ def test_a_fabric_manager_that_is_ready_again_ends_it() -> None:
         ("20034, Non-fatal, Link 30 LTSSM Fault Up", Severity.INFO),
         ("12028, Fatal, Link 30 egress", Severity.CRITICAL),
         ("11012, Data {0x1, 0x2}", Severity.INFO),
-        ("99999, Data {0x1, 0x2}", Severity.HIGH),
+        ("99999, Link 7 what no table knows", Severity.HIGH),
+        ("99999, Data {0x1, 0x2}", Severity.INFO),
+        ("22013, Severity 0 Engine instance 09 Sub-engine instance 00", Severity.INFO),
+        ("99999, Severity 1 Engine instance 09 Sub-engine instance 00", Severity.CRITICAL),
     ],
 )
 def test_the_word_in_the_line_of_a_switch_beats_the_table(said: str, severity: Severity) -> None:
