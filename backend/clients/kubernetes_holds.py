@@ -11,6 +11,7 @@ from typing import Any
 from backend.clients.kubernetes import MANAGER
 from backend.clients.kubernetes_conventions import Conventions, HoldRule, first
 from backend.clients.kubernetes_json import flag, objects, table, text, texts
+from backend.facts import TAG
 
 #: What we write on a node: its reason field, the order and incident behind it, whether the cordon is ours too, and a
 #: digest of what others had left there already. The taint says the same to schedulers.
@@ -62,8 +63,10 @@ def held(node: Mapping[str, Any], known: Conventions) -> Held:
     """Who holds the node. Somebody else's sign beside ours is somebody else's hold."""
     annotations = texts(node, "metadata", "annotations")
     cordoned = flag(node, "spec", "unschedulable")
-    marked = any(text(taint, "key") == TAINT for taint in objects(node, "spec", "taints"))
-    ours = annotations.get(REASON, "") if marked or cordoned else ""
+    marks = [text(taint, "value") for taint in objects(node, "spec", "taints") if text(taint, "key") == TAINT]
+    ours = annotations.get(REASON, "") if marks or cordoned else ""
+    if marks and not ours:  # somebody took our note off and left our taint
+        ours = f"{TAG} taint without its note, {marks[0].replace('-', '=', 1)}"
     manager, since = cordoned_by(node) if cordoned else ("", "")
     our_cordon = cordoned and bool(ours) and annotations.get(CORDON) == "true" and manager in ("", MANAGER)
     found = list(_signs(node, known, cordoned))

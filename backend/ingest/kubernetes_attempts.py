@@ -155,7 +155,12 @@ def _of_attempt(life: Life, pods: Sequence[Pod]) -> list[Pod]:
     """Without those of earlier attempts that a Job keeps: with random names, only their age tells."""
     if not (life.restart and _unslotted(pods)):
         return list(pods)
-    return [pod for pod in pods if not pod.over or (pod.created or 0.0) >= life.begin - ROUNDING_S]
+    return [pod for pod in pods if _alive(pod) or (pod.created or 0.0) >= life.begin - ROUNDING_S]
+
+
+def _alive(pod: Pod) -> bool:
+    """It runs, or will. One that is being deleted is as good as gone: on a node that died it stays so for ever."""
+    return not pod.over and not pod.deleting
 
 
 def counted(work: Work) -> int | None:
@@ -181,12 +186,12 @@ def _slots(pods: Sequence[Pod]) -> dict[str, str]:
     if not _unslotted(pods):
         return {pod.slot: f"{pod.uid}:{pod.lives}" for pod in pods}
     kept = (pod for pod in pods if pod.phase != "Succeeded")
-    return {pod.slot: "" if pod.over else f"{pod.uid}:{pod.lives}" for pod in kept}
+    return {pod.slot: f"{pod.uid}:{pod.lives}" if _alive(pod) else "" for pod in kept}
 
 
 def _first_sight(unit: str, work: Work, pods: Sequence[Pod]) -> Life:
     """A job that nobody remembers: its number is what its controller counts, else what its pods have been through."""
-    alive = [pod for pod in pods if not pod.over]
+    alive = [pod for pod in pods if _alive(pod)]
     count = counted(work)
     if count is not None:
         restart = count
@@ -220,7 +225,8 @@ def _restarted(life: Life, work: Work, pods: Sequence[Pod], now: float) -> Itera
         if not again and begin <= life.begin + GATHER_S and life.restart and not life.over:
             life.moved |= moved
             return
-    before = [pod for pod in (*work.gone, *work.pods) if slots.get(pod.slot) == f"{pod.uid}:{pod.lives}" or pod.lives]
+    mine = (*work.gone, *_of_attempt(life, work.pods))
+    before = [p for p in mine if p.slot not in moved or p.lives or slots.get(p.slot) == f"{p.uid}:{p.lives}"]
     yield _replaced(life, work, verdict_of([_since(pod, life.start) for pod in before]), begin)
     count = counted(work)
     life.restart = max(count, life.restart + 1) if count is not None else life.restart + times
@@ -229,7 +235,7 @@ def _restarted(life: Life, work: Work, pods: Sequence[Pod], now: float) -> Itera
 
 def _moved(life: Life, work: Work, pods: Sequence[Pod]) -> tuple[set[str], int]:
     """(slots that were begun anew since, how often at most)."""
-    count, alive = counted(work), [pod for pod in pods if not pod.over]
+    count, alive = counted(work), [pod for pod in pods if _alive(pod)]
     new = {pod.slot for pod in alive if pod.slot not in life.slots}
     if count is not None:
         before, life.count = life.count, max(life.count, count)
@@ -252,8 +258,8 @@ def _moved(life: Life, work: Work, pods: Sequence[Pod]) -> tuple[set[str], int]:
 
 
 def _broken(life: Life, pods: Sequence[Pod]) -> set[str]:
-    """Pods of random names that failed or were deleted while they ran, since the last time."""
-    now = {pod.slot: pod.phase for pod in pods}
+    """Pods of random names that failed, or were deleted while they ran, since the last time."""
+    now = {pod.slot: pod.phase if pod.over or _alive(pod) else "Failed" for pod in pods}
     ended = {slot for slot, held in life.slots.items() if held and now.get(slot, "Failed") == "Failed"}
     return ended | {slot for slot, phase in now.items() if phase == "Failed" and slot not in life.slots}
 

@@ -8,11 +8,12 @@ from ipaddress import ip_address
 
 from backend.clients.hostlist import is_host
 from backend.facts import DeviceLabel
+from backend.ingest.parts import part_label
 from detectors.kernel.lines import normal_pci
 
 #: Where a host's name may stand, best first. ``exported_`` is what the exporter itself said, where Prometheus had a
 #: label of that name already; ``instance`` is only where the exporter was reached.
-HOSTS = ("Hostname", "hostname", "nodename", "node", "kubernetes_node")
+HOSTS = ("Hostname", "hostname", "nodename", "node", "kubernetes_node", "node_name", "host")
 UUIDS = ("UUID", "uuid", "gpu_uuid", "serial_number")
 PCIS = ("pci_bus_id", "pci_busid", "pci_address")
 INDEXES = ("gpu", "gpu_id", "gpu_index")
@@ -22,6 +23,9 @@ JOBS = ("hpc_job", "job_id")
 EXPORTED_JOBS = ("exported_job", "exported_pod")
 #: Longest label that is kept, in characters.
 MAX_LABEL = 255
+#: What tells several series of one row apart, where a metric joins them.
+PARTS = frozenset({"controller", "csrow", "chip", "sensor", "zone", "type", "device", "package", "core", "export"})
+PARTS |= {"mountaddr", "protocol", "transport", "link", "clock_index", "clock_type", "nbr"}
 #: A series of one MIG instance, not of the whole device.
 INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")
 
@@ -37,6 +41,8 @@ def device_label(axis: str, labels: Mapping[str, str]) -> DeviceLabel | None:
     node = node if is_host(node) else ""
     if axis == "node":
         return DeviceLabel("node", node) if node else None
+    if axis != "gpu":
+        return part_label(axis, node, labels) if node else None
     found = DeviceLabel(
         axis,
         node,
@@ -72,10 +78,18 @@ def is_instance(labels: Mapping[str, str]) -> bool:
     return any(labels.get(name) for name in INSTANCES)
 
 
+def part_of(labels: Mapping[str, str]) -> str:
+    """Which of several series of one row this is, of a metric that joins them: all that its exporter says beside who
+    and where it is."""
+    return ",".join(sorted(f"{k}={v}" for k, v in labels.items() if k in PARTS or k == "__name__"))
+
+
 def identity(label: DeviceLabel) -> tuple[str, ...]:
     """What makes two labels the same thing within one read: UUID or serial, else place on the node."""
     if label.axis == "node":
         return ("node", label.node)
+    if label.axis == "mount_op":
+        return ("mount_op", label.node, label.export, label.operation)
     return (label.axis, label.uuid) if label.uuid else (label.axis, label.node, label.pci or label.index)
 
 
@@ -93,13 +107,23 @@ def joined(labels: Iterable[DeviceLabel]) -> DeviceLabel:
 
 
 class Targets:
-    """Which nodes stand behind which scrape target, so that ``up`` of an address speaks for a node.
+    """Which nodes stand behind which scrape target, so that ``up`` of an address speaks for a node; and what was told
+    of them already.
 
     Learnt from the GPU series of earlier reads; it holds after the exporter has gone silent.
     """
 
     def __init__(self) -> None:
         self._nodes: dict[str, frozenset[str]] = {}
+        self._said: dict[tuple[str, ...], tuple[str, float]] = {}
+
+    def is_news(self, key: tuple[str, ...], value: str, at: float, again_s: float) -> bool:
+        """Whether ``value`` is another than was told last under ``key``, or was told too long ago (unix s, s)."""
+        known = self._said.get(key)
+        if known is not None and known[0] == value and at < known[1] + again_s:
+            return False
+        self._said[key] = (value, at)
+        return True
 
     def learn(self, seen: Mapping[str, set[str]]) -> None:
         """``seen``: instance -> nodes of one read. A target with other nodes altogether was given to another host."""

@@ -11,7 +11,8 @@ from backend.clients.promql import Answer, PromError, PrometheusReader
 from backend.facts import Batch, Series
 from backend.ingest.base import SourceError
 from backend.ingest.labels import Targets, identity
-from backend.ingest.samples import UP, assemble
+from backend.ingest.samples import UP, Scraped, assemble
+from backend.ingest.versions import INFO, versions_of
 from detectors.catalogue import Catalogue
 from detectors.model import Need
 
@@ -20,6 +21,8 @@ from detectors.model import Need
 LOOK_BACK_S = 10.0
 #: Nothing new for this long (the longest common scrape interval), and for twice the usual gap: scraping has stopped.
 STOPPED_S = 60.0
+#: How often versions are asked for, in s.
+INFO_EVERY_S = 600.0
 
 
 class PrometheusSource:
@@ -37,6 +40,7 @@ class PrometheusSource:
         self._handed: dict[tuple[str, ...], float] = {}
         self._newest: float | None = None
         self._gaps_s = (0.0, 0.0)
+        self._infos_at = -math.inf
 
     @property
     def name(self) -> str:
@@ -62,7 +66,19 @@ class PrometheusSource:
             dropped["answers of a server that reached only some of its stores"] += 1
             newest = None
         covered = (end, end) if newest is None else (min(start_of_cover, newest), min(newest, end))
-        return Batch(self._name, *covered, self._fresh(series, start), dropped=dropped)
+        versions = versions_of([*scraped, *self._infos(start, end)], self._catalogue, self._targets)
+        return Batch(self._name, *covered, self._fresh(series, start), dropped=dropped, versions=versions)
+
+    def _infos(self, start: float, end: float) -> list[Scraped]:
+        """Series that exist for their labels, now and then. Without them no verdict waits: a failure tells nothing."""
+        if end < self._infos_at + INFO_EVERY_S:
+            return []
+        self._infos_at = end
+        try:
+            found = self._ask(sorted(INFO), max(start, end - STOPPED_S), end).series
+        except SourceError:
+            return []
+        return [(one.labels, one.times, one.values) for one in found]
 
     def _covered_to(self, start: float) -> float:
         """Where the cover of the next read begins: where the last one ended, if that is just before."""
@@ -90,7 +106,7 @@ class PrometheusSource:
         unseen = start - LOOK_BACK_S if self._handed else start
         handed: dict[tuple[str, ...], float] = {}
         for one in series:
-            key = (one.metric, *identity(one.label))
+            key = (one.metric, one.part, *identity(one.label))
             after = self._handed.get(key, unseen)
             handed[key] = max(after, float(one.times[-1]))
             new = one.times > after

@@ -12,6 +12,7 @@ from backend.facts import Batch
 from backend.ingest.base import SourceError
 from backend.ingest.labels import Targets
 from backend.ingest.samples import Scraped, assemble
+from backend.ingest.versions import versions_of
 from detectors.catalogue import Catalogue
 
 #: A varint of 64 bits has at most this many bytes (protobuf encoding guide).
@@ -30,11 +31,13 @@ def decode(body: bytes, catalogue: Catalogue, max_bytes: int, targets: Targets |
     says what is wrong at which byte.
     """
     scraped, unreadable = _request(memoryview(unpacked(body, max_bytes)))
+    targets = targets or Targets()
     series, dropped = assemble(scraped, catalogue, targets)
     if unreadable:
         dropped["label that is not UTF-8"] += unreadable
     last = max((float(one.times[-1]) for one in series), default=0.0)
-    return Batch("remote_write", last, last, series, dropped=dropped)
+    versions = versions_of(scraped, catalogue, targets)
+    return Batch("remote_write", last, last, series, dropped=dropped, versions=versions)
 
 
 def unpacked(body: bytes, max_bytes: int) -> bytes:

@@ -17,6 +17,7 @@ from backend.ingest.labels import (
     identity,
     is_instance,
     joined,
+    part_of,
 )
 from detectors.catalogue import Catalogue, Metric, blank
 
@@ -76,7 +77,7 @@ class _Gathering:
     def __init__(self, targets: Targets, dropped: Counter[str]) -> None:
         self._targets = targets
         self._dropped = dropped
-        self._rows: dict[tuple[str, tuple[str, ...]], _Row] = {}
+        self._rows: dict[tuple[str, tuple[str, ...], str], _Row] = {}
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], _Known] = {}
         self._ups: list[Scraped] = []
         self._seen: dict[str, set[str]] = {}
@@ -91,7 +92,8 @@ class _Gathering:
                 self._dropped["no device or node in the labels"] += times.size
                 continue
             known.last = max(known.last, float(times[-1]))
-            row = self._rows.setdefault((metric.name, known.key), _Row())
+            part = part_of(labels) if metric.join else ""
+            row = self._rows.setdefault((metric.name, known.key, part), _Row())
             if metric.name in PER_INSTANCE and is_instance(labels):
                 row.of_instances += times.size
             else:
@@ -104,7 +106,7 @@ class _Gathering:
         if known is None:
             label = device_label(axis, labels)
             known = self._known[said] = _Known(label, identity(label) if label else ())
-            if label is not None and axis != "node" and label.node and (instance := labels.get("instance")):
+            if label is not None and axis == "gpu" and label.node and (instance := labels.get("instance")):
                 self._seen.setdefault(instance, set()).add(label.node)
         return known
 
@@ -116,10 +118,10 @@ class _Gathering:
             said.setdefault(known.key, []).append(known)
         merged = {key: joined(newest_first(all_)) for key, all_ in said.items() if key}
         made: list[Series] = []
-        for (name, key), row in self._rows.items():
+        for (name, key, part), row in self._rows.items():
             self._dropped["of a MIG instance"] += row.of_instances
             if row.parts:
-                made.append(Series(name, merged[key], *merge(row.parts)))
+                made.append(Series(name, merged[key], *merge(row.parts), part))
         return (*made, *self._node_ups())
 
     def _node_ups(self) -> Iterable[Series]:

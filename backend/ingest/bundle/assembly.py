@@ -25,7 +25,7 @@ MOST_PLANNED = 1_000_000
 class _Plan:
     """What ``assemble`` makes of one sample of each of certain series: whose samples stand for whom.
 
-    take: place of the sample of each Series; metrics, labels: what it is of; pair: of each sample, which of ``heard``
+    take: place of the sample of each Series; metrics, labels, parts: what it is of; pair: of each sample, which of ``heard``
     (exporter, node) it shows, -1 = none; reason: of each sample, for which of ``reasons`` it comes to nothing, -1 = for
     none.
     """
@@ -33,6 +33,7 @@ class _Plan:
     take: NDArray[np.intp]
     metrics: tuple[str, ...]
     labels: tuple[DeviceLabel, ...]
+    parts: tuple[str, ...]
     pair: NDArray[np.int32]
     heard: tuple[tuple[str, str], ...]
     reason: NDArray[np.int32]
@@ -115,6 +116,7 @@ class Assembly:
                 [plan.labels[one] for one in whose],
                 times[rows].reshape(-1, 1),
                 values[rows].reshape(-1, 1),
+                [plan.parts[one] for one in whose],
             )
         )
         of_targets, more = assemble(self._scraped(ids[ups], times[ups], values[ups]), self._catalogue, self._targets)
@@ -179,12 +181,13 @@ class Assembly:
         pair, reason = np.full(len(probe), -1, np.int32), np.full(len(probe), -1, np.int32)
         for row, (label, (said, _, _)) in enumerate(zip(named, probe, strict=True)):
             exporter = said.get("instance", "")
-            if label is not None and label.axis != "node" and label.node and exporter:
+            if label is not None and label.axis == "gpu" and label.node and exporter:
                 pair[row] = pairs.setdefault((exporter, label.node), len(pairs))
         for row in sorted(set(range(len(probe))) - set(take)):
             reason[row] = reasons.setdefault(_why_not(probe[row], self._catalogue), len(reasons))
         metrics_, labels = tuple(one.metric for one in series), tuple(one.label for one in series)
-        return _Plan(np.array(take, np.intp), metrics_, labels, pair, tuple(pairs), reason, tuple(reasons))
+        parts = tuple(one.part for one in series)
+        return _Plan(np.array(take, np.intp), metrics_, labels, parts, pair, tuple(pairs), reason, tuple(reasons))
 
 
 def _why_not(one: Scraped, catalogue: Catalogue) -> str:

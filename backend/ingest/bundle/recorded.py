@@ -55,6 +55,8 @@ _FACTS: Mapping[str, TypeAdapter[Any]] = {
     "checkpoints": TypeAdapter(tuple[CheckpointFacts, ...]),
 }
 _NOBODY = DeviceLabel("", "")
+#: The label that tells the parts of a row apart, where a metric joins them.
+PART = "part"
 
 
 class Arrival(Row):
@@ -110,30 +112,32 @@ class Recorded:
 
     def _series(self, text: bytes) -> tuple[Series, ...]:
         """Samples of one batch, those of a series together."""
-        found: list[tuple[str, DeviceLabel, float, float]] = []
+        found: list[tuple[str, DeviceLabel, str, float, float]] = []
         for line in text.splitlines():
             try:
                 name, labels, value, at = sample_of(line)
-                metric, label = self._whom(name, labels)
+                metric, label, part = self._whom(name, labels)
             except ValueError as error:
                 self.bad.add(TELEMETRY, 0, str(error))
                 continue
             if metric:
-                found.append((metric, label, at, value))
-        return tuple(
-            _one(metric, label, list(group)) for (metric, label), group in groupby(found, key=lambda sample: sample[:2])
-        )
+                found.append((metric, label, part, at, value))
+        groups = groupby(found, key=lambda sample: sample[:3])
+        return tuple(_one(metric, label, part, list(group)) for (metric, label, part), group in groups)
 
-    def _whom(self, name: bytes, labels: bytes) -> tuple[str, DeviceLabel]:
+    def _whom(self, name: bytes, labels: bytes) -> tuple[str, DeviceLabel, str]:
         metric = self.catalogue.metrics.get(self.catalogue.alias.get(name.decode(), ""))
         if metric is None:
             self.left_out["metric not in the catalogue"] += 1
-            return "", _NOBODY
-        return metric.name, label_of(metric.axis, labels_in(labels))
+            return "", _NOBODY, ""
+        said = labels_in(labels)
+        return metric.name, label_of(metric.axis, said), said.get(PART, "")
 
 
-def _one(metric: str, label: DeviceLabel, group: Sequence[tuple[str, DeviceLabel, float, float]]) -> Series:
-    return Series(metric, label, np.array([s[2] for s in group]), np.array([s[3] for s in group]))
+def _one(
+    metric: str, label: DeviceLabel, part: str, group: Sequence[tuple[str, DeviceLabel, str, float, float]]
+) -> Series:
+    return Series(metric, label, np.array([s[3] for s in group]), np.array([s[4] for s in group]), part)
 
 
 class _Lines:
@@ -183,6 +187,9 @@ def labels_of(label: DeviceLabel) -> dict[str, str]:
     """What an exporter would have said of this device or node; ``label_of`` reads it back to the letter."""
     if label.axis == "node":
         return {"instance": label.node}
+    if label.axis != "gpu":
+        told = {"node": label.node, "place": label.index, "export": label.export, "operation": label.operation}
+        return {name: value for name, value in told.items() if value}
     said = {"gpu": label.index, "UUID": label.uuid, "pci_bus_id": label.pci, "modelName": label.model}
     said |= {"Hostname": label.node, "hpc_job": label.job}
     return {name: value for name, value in said.items() if value}
@@ -192,6 +199,9 @@ def label_of(axis: str, said: Mapping[str, str]) -> DeviceLabel:
     """The label as it was taken in; it was checked then."""
     if axis == "node":
         return DeviceLabel("node", said.get("instance", ""))
+    if axis != "gpu":
+        where, what = (said.get("node", ""), said.get("place", "")), (said.get("export", ""), said.get("operation", ""))
+        return DeviceLabel(axis, where[0], index=where[1], export=what[0], operation=what[1])
     return DeviceLabel(
         axis,
         said.get("Hostname", ""),

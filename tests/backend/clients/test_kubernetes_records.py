@@ -150,6 +150,26 @@ def test_our_reason_without_our_taint_and_cordon_holds_nothing() -> None:
     assert not a_node(notes=dict.fromkeys(ANNOTATIONS, "[watchkeeper] x inc=1")).facts.out
 
 
+def test_our_taint_whose_note_was_taken_off_is_still_ours() -> None:
+    found = a_node(spec=taint("watchkeeper/drained", "inc-812"))
+    assert found.facts.out and found.facts.reason_owner == "watchkeeper" and "inc=812" in found.facts.reason
+
+
+CONDITIONS = [("KernelDeadlock", "True", True), ("KernelDeadlock", "False", False), ("Ready", "Unknown", False)]
+CONDITIONS += [
+    ("NetworkUnavailable", "True", True),
+    ("NVLinkStatusInactive", "True", True),
+    ("KernelReady", "False", True),
+]
+CONDITIONS += [("EtcdIsVoter", "True", False), ("GpuUnhealthy", "True", True), ("GpuHealthy", "True", False)]
+CONDITIONS += [("XIDErrors", "True", True), ("SlurmRunning", "False", False), ("StorageReady", "True", False)]
+
+
+@pytest.mark.parametrize(("condition", "status", "bad"), CONDITIONS)
+def test_conditions_are_bad_news_by_their_name_and_status(condition: str, status: str, bad: bool) -> None:
+    assert KNOWN.is_problem(condition, status) is bad
+
+
 # --- state, place, versions -----------------------------------------------------------------------------------------
 
 

@@ -274,3 +274,20 @@ def test_a_job_of_random_names_counts_failures_and_deletions_and_no_completion(s
             owner, owed = replace(owner, failed=owner.failed + owed), 0
             read()
     assert max(numbers) == truth and len(numbers) == truth + 1
+
+
+def test_a_pod_that_ends_for_ever_on_a_dead_node_does_not_hide_the_one_that_replaced_it() -> None:
+    kept, owner = Lives(), replace(OWNER, kind="jobs")
+    first = replace(BLANK, kind="Job", name="a", slot="a", uid="a", node="n1")
+    told = kept.follow([Work("ns.train", [first], (), owner)], ROOM, T0)
+    stuck = replace(first, deleting=True, disrupted="DeletionByTaintManager")
+    told = kept.follow([Work("ns.train", [stuck], (), owner)], ROOM, T0 + 300)
+    second = replace(BLANK, kind="Job", name="b", slot="b", uid="b", node="n2")
+    second = replace(second, created=T0 + 310, started=T0 + 310, began=T0 + 310)
+    for now in (T0 + 320, T0 + 600):
+        told = kept.follow([Work("ns.train", [stuck, second], (), owner)], ROOM, now)
+        last = told[-1]
+        assert (last.restart, last.state, last.nodes) == (1, "RUNNING", ("n2",))
+        if now == T0 + 320:
+            assert (told[0].restart, told[0].state) == (0, "NODE_FAIL")
+    assert kept.follow([Work("ns.train", [second], [stuck], owner)], ROOM, T0 + 900)[-1].restart == 1
