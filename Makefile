@@ -11,9 +11,10 @@ HAVE = $(if $(WHEELHOUSE),ls '$(abspath $(WHEELHOUSE))'/watchkeeper-*.whl > /dev
 FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 
 # Where `make test-kubernetes` keeps the kube-apiserver that it builds.
+SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-kubernetes bench picture score score-logs test-samples test-logs clean
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-kubernetes bench picture score score-logs test-samples test-logs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -71,6 +72,15 @@ test-samples: $(STAMP)
 # Slow, run by hand: a million random and mutated lines for each parser of logs, none raises, none takes long.
 test-logs: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/detectors
+
+# Slow, run by hand (20 minutes): 100,000 random hostlists there and back and against scontrol, 10,000 interleavings.
+test-slurm: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/backend/clients/test_hostlist_real.py tests/backend/ingest/test_slurm_interleavings.py
+
+# Slow, run by hand, as root: Slurm 24.11 of Debian 13 in a folder (once 2 minutes, 600 MB), by commands and slurmrestd.
+test-slurm24: $(STAMP)
+	$(BIN)/python -m tests.services.slurm24_install '$(SLURM24)'
+	WATCHKEEPER_SLURM24='$(SLURM24)' $(BIN)/python -m pytest -m slow tests/services/test_slurm24.py
 
 # Slow, run by hand: a real kube-apiserver, built once from Debian's own source (5 minutes, 1.5 GB), with etcd.
 test-kubernetes: $(STAMP)

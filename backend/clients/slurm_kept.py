@@ -10,7 +10,7 @@ from backend.clients.sacct import excluded_by
 from backend.clients.slurm_accounting import Told, joined
 from backend.clients.slurm_outputs import Writer, outputs_of
 from backend.clients.slurm_rest import SlurmRest
-from backend.clients.slurm_states import WAITING, job_state
+from backend.clients.slurm_states import HOLDING, WAITING, job_state
 from backend.clients.slurm_values import RecordError, exit_of, names_of, number, text_of, time_of
 from backend.clients.submit_line import options_of
 from backend.facts import AttemptFacts, OutageFacts
@@ -30,7 +30,7 @@ class KeptByRest:
         return self._rest.has_accounting()
 
     def attempts(self, start: float, end: float) -> Told:
-        flags = "show_duplicates=true&skip_steps=true"
+        flags = "show_duplicates=true&skip_steps=true&disable_truncate_usage_time=true"  # else times end at the window
         return read_kept(self._rest.kept(f"jobs/?start_time={int(start)}&end_time={int(end)}&{flags}"))
 
     def of_jobs(self, jobs: Sequence[str]) -> Told:
@@ -61,7 +61,9 @@ def _attempt(record: Any) -> AttemptFacts:
     times, said = _under(record, "time"), _under(record, "state")
     state = job_state(said.get("current"))
     start, end = time_of(times.get("start")), time_of(times.get("end"))
+    end = None if state in HOLDING - {"RESIZING"} else end
     waits = state in WAITING and end is None
+    state = "REQUEUED" if state == "PENDING" and end is not None else state  # its words are PENDING and REQUEUED
     nodes = () if waits else names_of(record.get("nodes"))
     options = options_of(text_of(record.get("submit_line")))
     code, signal = exit_of(record.get("exit_code")) if end is not None else (None, None)

@@ -242,7 +242,8 @@ class SlurmRest:
             raise SlurmError(f"slurmrestd at {self._url}: {bad}") from bad
 
     def _read(self, answer: Answer, what: str, unknown: re.Pattern[str] | None = None) -> dict[str, Any] | None:
-        """The document of an answer; its errors raised, also those of a 200 that brings nothing."""
+        """The document of an answer; its errors raised, also those of a 200, unless it brings what was asked for: a
+        slurmrestd that cannot reach slurmdbd answers 502 with all partitions."""
         try:
             found = json.loads(answer.body) if answer.body.strip() else {}
         except (ValueError, RecursionError):
@@ -255,7 +256,7 @@ class SlurmRest:
         if unknown is not None and errors and unknown.search(words):
             return None
         brought = any(isinstance(value, list) and value for key, value in _lists(found))
-        if answer.status >= 400 or (errors and not brought):
+        if (answer.status >= 400 or errors) and not brought:
             raise SlurmError(f"slurmrestd, {what}: {words[:300]}", permanent=SILENCE.search(words) is None)
         return found if isinstance(found, dict) else {}
 

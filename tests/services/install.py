@@ -14,10 +14,13 @@ PROGRAMS = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "scontrol": "slurm-client",
+    "slurmdbd": "slurmdbd",
+    "slurmrestd": "slurmrestd",
+    "mariadbd": "mariadb-server",
     "munged": "munge",
     "chromium": "chromium",
 }
-EXTRA = ("slurm-wlm-basic-plugins", "fonts-dejavu-core")
+EXTRA = ("slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", "slurm-wlm-mysql-plugin", "fonts-dejavu-core")
 POSTGRES = Path("/usr/lib/postgresql")
 
 
@@ -28,7 +31,7 @@ def missing() -> list[str]:
     ]
     if not any(POSTGRES.glob("*/bin/initdb")):
         packages.append("postgresql")
-    if "slurmctld" in packages or "chromium" in packages:
+    if {"slurmctld", "slurmdbd", "slurmrestd", "chromium"} & set(packages):
         packages += EXTRA
     return packages
 

@@ -10,11 +10,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backend.clients.slurm import Ran, SlurmCli, run_bounded
 from tests.services import slurm_accounting
 from tests.services.need import need
 
@@ -65,13 +66,24 @@ NODE = (
 
 @dataclass
 class SlurmCluster:
-    """A running cluster. ``conf`` is what SLURM_CONF must say; every command of ours gets it."""
+    """A running cluster. ``conf`` is what SLURM_CONF must say; every command of ours gets it. ``prefix`` stands before
+    each program of Slurm: chroot and a folder, where another version lives there."""
 
     folder: Path
     conf: Path
     nodes: tuple[str, ...]
     programs: dict[str, str]
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+
+    def cli(self, timeout_s: float = 15.0, between: Callable[[Sequence[str]], None] = lambda command: None) -> SlurmCli:
+        """Our client of this cluster; ``between`` runs before each of its commands."""
+
+        def run(command: Sequence[str], env: Mapping[str, str], timeout: float) -> Ran:
+            between(command)
+            return run_bounded([*self.prefix, *command], env, timeout)
+
+        return SlurmCli(str(self.conf), timeout_s, run)
 
     @property
     def env(self) -> dict[str, str]:
@@ -79,10 +91,14 @@ class SlurmCluster:
 
     def run(self, *command: str, check: bool = True) -> str:
         """Output of one Slurm command, as a person on the head node would run it."""
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=30, check=False)
+        done = self.ask(*command)
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)}: {done.returncode} {done.stdout} {done.stderr}")
         return done.stdout
+
+    def ask(self, *command: str) -> subprocess.CompletedProcess[str]:
+        whole = [*self.prefix, *command]
+        return subprocess.run(whole, env=self.env, capture_output=True, text=True, timeout=30, check=False)
 
     def submit(self, *options: str, command: str = "sleep 600") -> str:
         """Id of a new batch job."""
@@ -97,7 +113,8 @@ class SlurmCluster:
         _end(self.running.pop(name), signal.SIGKILL)
 
     def start_controller(self) -> None:
-        self._start("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
+        anew = ("-i",) if self.prefix else ()  # 24.05 and later want to be told that there is no state yet
+        self._start("slurmctld", "slurmctld", "-D", *anew, "-f", str(self.conf))
 
     def pause_controller(self) -> None:
         """The controller hangs: it still accepts connections, and answers nobody."""
@@ -115,7 +132,7 @@ class SlurmCluster:
             time.sleep(0.1)
 
     def words(self) -> str:
-        logs = sorted((self.folder / "log").glob("*.log"))
+        logs = [p for end in ("log", "out") for p in sorted((self.folder / "log").glob(f"*.{end}"))]
         return "\n".join(f"== {log.name}\n" + "\n".join(log.read_text().splitlines()[-15:]) for log in logs)
 
     def idle(self) -> bool:
@@ -158,22 +175,32 @@ class SlurmCluster:
 
     def _start(self, name: str, program: str, *options: str) -> None:
         with (self.folder / "log" / f"{name}.out").open("ab") as out:
-            self.running[name] = subprocess.Popen(
-                [self.programs[program], *options], env=self.env, stdout=out, stderr=out, start_new_session=True
-            )
+            before = self.prefix if program.startswith("slurm") else ()
+            command = [*before, self.programs[program], *options]
+            self.running[name] = subprocess.Popen(command, env=self.env, stdout=out, stderr=out, start_new_session=True)
 
 
 @contextmanager
 def rest(cluster: SlurmCluster, plugins: str = "openapi/v0.0.38") -> Iterator[str]:
     """slurmrestd of this cluster: its URL. It may be neither root nor SlurmUser, so it runs as nobody."""
-    cluster.programs["slurmrestd"] = need("slurmrestd", "slurmrestd slurm-wlm-jwt-plugin")
+    cluster.programs["slurmrestd"] = (
+        "/usr/sbin/slurmrestd" if cluster.prefix else need("slurmrestd", "slurmrestd slurm-wlm-jwt-plugin")
+    )
     (port,) = _free_ports(1)
     for part in (cluster.folder, cluster.conf.parent):
         part.chmod(0o755)  # it reads slurm.conf
-    as_nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", cluster.programs["slurmrestd"])
+    as_nobody = (*cluster.prefix, "setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
     env = {**cluster.env, "SLURM_JWT": "daemon"}
     with (cluster.folder / "log" / "slurmrestd.out").open("ab") as out:
-        command = [*as_nobody, "-a", "rest_auth/jwt", "-s", plugins, f"127.0.0.1:{port}"]
+        command = [
+            *as_nobody,
+            cluster.programs["slurmrestd"],
+            "-a",
+            "rest_auth/jwt",
+            "-s",
+            plugins,
+            f"127.0.0.1:{port}",
+        ]
         cluster.running["slurmrestd"] = subprocess.Popen(
             command, env=env, stdout=out, stderr=out, start_new_session=True
         )
@@ -193,23 +220,30 @@ def _listens(port: int) -> bool:
 
 
 @contextmanager
-def slurm(nodes: int = 4, *, accounting: bool = False, more: str = "", topology: str = "") -> Iterator[SlurmCluster]:
+def slurm(
+    nodes: int = 4, *, accounting: bool = False, more: str = "", topology: str = "", root: Path | None = None
+) -> Iterator[SlurmCluster]:
     """A cluster of gpu-0000, gpu-0001 ... with 8 GPUs each, all idle; everything is gone at exit.
 
     accounting: with slurmdbd and MariaDB. more: further lines of slurm.conf. topology: its topology.conf.
+    root: a folder in which another version is installed (``slurm24_install``); it must have this machine's /tmp.
     """
-    programs = {
-        "slurmctld": need("slurmctld", "slurmctld slurm-wlm-basic-plugins"),
-        "slurmd": need("slurmd", "slurmd slurm-wlm-basic-plugins"),
-        "munged": need("munged", "munge"),
-    }
-    need("scontrol", "slurm-client")
+    programs = {"munged": need("munged", "munge")}
+    if root is None:
+        programs["slurmctld"] = need("slurmctld", "slurmctld slurm-wlm-basic-plugins")
+        programs["slurmd"] = need("slurmd", "slurmd slurm-wlm-basic-plugins")
+        need("scontrol", "slurm-client")
+    else:
+        programs |= {name: f"/usr/sbin/{name}" for name in ("slurmctld", "slurmd")}
     folder = Path(tempfile.mkdtemp(prefix="wk-slurm-"))  # short: a socket's path has at most 107 characters
     try:
         names = tuple(f"gpu-{i:04d}" for i in range(nodes))
         kept = slurm_accounting.accounting(folder, *_free_ports(2)) if accounting else None
-        cluster = SlurmCluster(folder, _lay_out(folder, names, more + (kept.conf() if kept else "")), names, programs)
+        conf = _lay_out(folder, names, more + (kept.conf() if kept else ""))
+        cluster = SlurmCluster(folder, conf, names, programs, prefix=("chroot", str(root)) if root else ())
         (folder / "etc" / "topology.conf").write_text(topology)
+        if root is not None:
+            (folder / "etc" / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         with ExitStack() as stack:
             stack.callback(cluster.stop)
             _boot(cluster, kept)
@@ -226,14 +260,14 @@ def _boot(cluster: SlurmCluster, kept: slurm_accounting.Accounting | None) -> No
     cluster.wait("munge socket", (munge / "sock").exists)
     if kept is not None:
         cluster.programs |= kept.programs
-        slurm_accounting.start(kept, cluster._start, cluster.wait, cluster.env)
+        slurm_accounting.start(kept, cluster._start, cluster.wait, cluster.ask)
     cluster.start_controller()
     cluster.wait("controller", lambda: "UP" in cluster.run("scontrol", "ping", check=False))
     for name in cluster.nodes:
         cluster.start_node(name)
     cluster.wait("idle nodes", cluster.idle)
     if kept is not None:
-        slurm_accounting.registered(cluster.env)
+        slurm_accounting.registered(cluster.ask)
 
 
 def _lay_out(folder: Path, names: tuple[str, ...], more: str) -> Path:

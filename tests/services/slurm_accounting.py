@@ -47,6 +47,10 @@ _FAST = (
 )
 
 
+#: Runs one command of Slurm to its end.
+Ask = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
 @dataclass(frozen=True)
 class Accounting:
     """Where the accounting of a cluster listens, and the programs it is made of."""
@@ -72,7 +76,7 @@ def accounting(folder: Path, port: int, database: int) -> Accounting:
 
 
 def start(
-    made: Accounting, launch: Callable[..., None], wait: Callable[[str, Callable[[], bool]], None], env: dict[str, str]
+    made: Accounting, launch: Callable[..., None], wait: Callable[[str, Callable[[], bool]], None], ask: Ask
 ) -> None:
     """Both daemons, and a cluster, an account and a user for whoever runs the tests."""
     data, user = made.folder / "sql", pwd.getpwuid(os.geteuid()).pw_name
@@ -86,16 +90,18 @@ def start(
     wait("database", lambda: _answers(made.database))
     _lay_out(made, user)
     launch("slurmdbd", "slurmdbd", "-D")
-    wait("accounting", lambda: _said(env, "-n", "list", "cluster") is not None)
-    _said(env, "-i", "add", "cluster", "watchtest")
-    _said(env, "-i", "add", "account", "ml", "Cluster=watchtest")
-    _said(env, "-i", "add", "user", user, "Account=ml", "AdminLevel=Administrator")
+    wait("accounting", lambda: _said(ask, "-n", "list", "cluster") is not None)
+    _said(ask, "-i", "add", "cluster", "watchtest")
+    _said(ask, "-i", "add", "account", "ml", "Cluster=watchtest")
+    _said(ask, "-i", "add", "user", user, "Account=ml", "AdminLevel=Administrator")
 
 
 def _lay_out(made: Accounting, user: str) -> None:
     host = socket.gethostname().split(".")[0]
     conf = made.folder / "etc" / "slurmdbd.conf"
-    conf.write_text(DBD.format(folder=made.folder, host=host, port=made.port, user=user, database=made.database))
+    key = made.folder / "etc" / "jwt.key"
+    more = f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={key}\n" if key.exists() else ""
+    conf.write_text(DBD.format(folder=made.folder, host=host, port=made.port, user=user, database=made.database) + more)
     conf.chmod(0o600)
 
 
@@ -107,14 +113,14 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _said(env: dict[str, str], *command: str) -> str | None:
-    done = subprocess.run(["sacctmgr", *command], env=env, capture_output=True, text=True, timeout=30, check=False)
+def _said(ask: Ask, *command: str) -> str | None:
+    done = ask("sacctmgr", *command)
     return done.stdout if done.returncode == 0 else None
 
 
-def registered(env: dict[str, str], within_s: float = 20.0) -> None:
+def registered(ask: Ask, within_s: float = 20.0) -> None:
     """Waits until slurmctld has told the accounting its nodes: from then on events and jobs are kept."""
     end = time.monotonic() + within_s
-    while "watchtest" not in (_said(env, "-n", "-P", "show", "cluster", "format=Cluster,ControlHost") or ""):
+    while "watchtest" not in (_said(ask, "-n", "-P", "show", "cluster", "format=Cluster,ControlHost") or ""):
         assert time.monotonic() < end, "slurmctld never registered with slurmdbd"
         time.sleep(0.1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
 from backend.act.base import ActionError, reason_text
 from backend.act.slurm import SlurmBackend
-from backend.clients.slurm import Ran, SlurmCli, run_bounded
+from backend.clients.slurm_surface import Slurm
 from backend.clock import SystemClock
 from backend.facts import Verb
 from tests.contracts.cluster_backend import (
@@ -33,11 +33,11 @@ class SlurmWorld:
         self.free = list(reversed(cluster.nodes))
 
     def backend(self, timeout_s: float = 15.0) -> SlurmBackend:
-        def run(command: Sequence[str], env: Mapping[str, str], timeout: float) -> Ran:
-            self.between(command)
-            return run_bounded(command, env, timeout)
+        return SlurmBackend(self.slurm(timeout_s), SystemClock())
 
-        return SlurmBackend(SlurmCli(str(self.cluster.conf), timeout_s, run), SystemClock())
+    def slurm(self, timeout_s: float) -> Slurm:
+        """The way in which a backend of ours reaches the cluster."""
+        return self.cluster.cli(timeout_s, lambda command: self.between(command))
 
     def free_node(self) -> str:
         if not self.free:  # a real cluster has few nodes: hand them out again, cleaned
@@ -63,7 +63,7 @@ class SlurmWorld:
         self.cluster.wait("end of the job", lambda: not self.cluster.run("squeue", "-h", "-o", "%A").split())
 
     def runs_on(self, job: str) -> tuple[str, ...]:
-        attempts = SlurmCli(str(self.cluster.conf), 15).jobs()
+        attempts = self.cluster.cli().jobs()
         return next((a.nodes for a in attempts if a.job == job and a.state == "RUNNING"), ())
 
     @contextmanager
@@ -134,7 +134,7 @@ def test_a_requeued_job_keeps_the_nodes_that_its_user_excluded(cluster: SlurmClu
     backend, node = world.backend(), world.runs_on(job)[0]
     outcome = backend.perform(claimed(backend, order(Verb.REQUEUE, node, job, exclude=(node,))))
     assert outcome.text == f"Job {job} is queued again and will not get {node}."
-    attempt = next(a for a in SlurmCli(str(cluster.conf), 15).jobs() if a.job == job)
+    attempt = next(a for a in cluster.cli().jobs() if a.job == job)
     assert attempt.excluded == (node, "gpu-0003") and attempt.restart == 1
 
 
