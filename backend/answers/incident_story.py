@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sqlalchemy import func
 from sqlmodel import Session, col, select
 
+from backend.answers.what_changed import Suspect, what_changed
 from backend.model.actions import Decision, Order
 from backend.model.cluster import Node
 from backend.model.events import Event, Finding
@@ -44,6 +46,7 @@ class IncidentStory:
     attempt: Attempt | None
     alike: Alike
     beside: tuple[str, ...] = ()  #: nodes that its job had when it opened
+    changed: tuple[Suspect, ...] = ()  #: what changed before it, likeliest to matter first
 
     @property
     def end(self) -> datetime | None:
@@ -56,7 +59,7 @@ def incident_story(session: Session, name: str, incident_id: int, now: datetime)
     if row is None:
         return None
     levels = findings.of_incident(session, incident_id)
-    attempts = cluster.attempts(session, name, [row.job]) if row.job else []
+    beside = _beside(session, row)
     return IncidentStory(
         incident=row,
         findings=levels,
@@ -65,10 +68,23 @@ def incident_story(session: Session, name: str, incident_id: int, now: datetime)
         orders=actions.orders_of(session, incident_id),
         timeline=incidents.timeline(session, incident_id),
         node=session.get(Node, (name, row.node)) if row.node else None,
-        attempt=attempts[-1] if attempts else None,
+        attempt=_attempt(session, row),
         alike=_alike(session, row, now),
-        beside=_beside(session, row),
+        beside=beside,
+        changed=what_changed(session, row, beside, _size(session, name)),
     )
+
+
+def _size(session: Session, name: str) -> int:
+    query = select(func.count()).select_from(Node).where(col(Node.cluster) == name, col(Node.retired_at).is_(None))
+    return int(session.exec(query).one())
+
+
+def _attempt(session: Session, row: Incident) -> Attempt | None:
+    """The attempt of its job that ran when it opened; else the last that had begun, else the last."""
+    found = cluster.attempts(session, row.cluster, [row.job]) if row.job else []
+    begun = [one for one in found if one.start is not None and one.start <= row.opened_at]
+    return begun[-1] if begun else found[-1] if found else None
 
 
 def _beside(session: Session, row: Incident) -> tuple[str, ...]:

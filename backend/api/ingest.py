@@ -21,11 +21,13 @@ from backend.api.schemas import rows_body, topology_body, write_body
 from backend.clock import unix
 from backend.facts import Batch
 from backend.ingest.base import SourceError
+from backend.ingest.infiniband import infiniband_batch
 from backend.ingest.jobs import jobs_batch
 from backend.ingest.logs import logs_batch, read_rows
 from backend.ingest.remote_write import decode
 from backend.ingest.rows import Reject
 from backend.ingest.topology import topology_batch
+from backend.ingest.topology_csv import csv_batch
 from backend.pipeline import Accepted
 from backend.registry import Parts
 from backend.watch import Watch
@@ -164,10 +166,22 @@ def jobs(request: Request, watch: WatchOf, body: Plain) -> Response:
 
 @router.post("/topology", operation_id="ingest_topology", response_model=Taken, openapi_extra=topology_body())
 def topology(request: Request, watch: WatchOf, body: Plain) -> Response:
-    """Which nodes there are, where they stand and which GPUs they hold: a whole topology.json, or rows of it."""
+    """Which nodes there are, where they stand and which GPUs they hold: a whole topology.json, or rows of it; as
+    text/csv a table (node, rack, switch, clique, model, partitions, rail0 ..., fs); as text/plain what ibnetdiscover
+    prints."""
     now, kind = unix(watch.clock.now()), content_type(request)
-    batch, rejects = readable(lambda: topology_batch(body, kind, now))
+    batch, rejects = readable(lambda: placed(body, kind, now))
     return taken(request, watch, batch, rejects)
+
+
+def placed(body: bytes, kind: str, now: float) -> tuple[Batch, tuple[Reject, ...]]:
+    """Raises SourceError."""
+    plain = kind.partition(";")[0].strip().lower()
+    if plain == "text/csv":
+        return csv_batch(body, now)
+    if plain == "text/plain":
+        return infiniband_batch(body, now), ()
+    return topology_batch(body, kind, now)
 
 
 @router.post("/remote-write", operation_id="ingest_remote_write", response_model=Taken, openapi_extra=write_body())

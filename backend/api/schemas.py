@@ -66,6 +66,8 @@ def topology_body() -> dict[str, Any]:
                 "example": TOPOLOGY_EXAMPLE,
             },
             "application/x-ndjson": {"schema": row, "example": TOPOLOGY_EXAMPLE["nodes"][0]},
+            "text/csv": {"schema": {"type": "string"}, "example": "node,rack,switch\ngpu-[0401-0408],r12,leaf6\n"},
+            "text/plain": {"schema": {"type": "string"}},
         }
     )
 

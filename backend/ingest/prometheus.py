@@ -40,7 +40,7 @@ class PrometheusSource:
         self._handed: dict[tuple[str, ...], float] = {}
         self._newest: float | None = None
         self._gaps_s = (0.0, 0.0)
-        self._infos_at = -math.inf
+        self._infos_due: float | None = None
 
     @property
     def name(self) -> str:
@@ -71,9 +71,11 @@ class PrometheusSource:
 
     def _infos(self, start: float, end: float) -> list[Scraped]:
         """Series that exist for their labels, now and then. Without them no verdict waits: a failure tells nothing."""
-        if end < self._infos_at + INFO_EVERY_S:
+        if self._infos_due is None:
+            self._infos_due = end + INFO_EVERY_S / 2  # verdicts first
+        if end < self._infos_due:
             return []
-        self._infos_at = end
+        self._infos_due = end + INFO_EVERY_S
         try:
             found = self._ask(sorted(INFO), max(start, end - STOPPED_S), end).series
         except SourceError:

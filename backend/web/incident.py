@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from backend import writes
 from backend.answers.incident_story import IncidentStory, incident_story
+from backend.answers.what_changed import WINDOW, Suspect
 from backend.web import decision, evidence
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
 from frontend import chips, sentences
@@ -156,17 +157,37 @@ def victims(story: IncidentStory) -> str:
 
 
 def before(story: IncidentStory) -> tuple[DeedRow, ...]:
-    """What changed on its node and in its job before it opened, latest first."""
+    """What changed before it opened, within the window of ``what_changed``: versions first, those likeliest to matter
+    at the top; then the start of its job and the boot of its node, latest first."""
     row, found = story.incident, []
     if story.attempt is not None and story.attempt.start is not None:
         found.append((story.attempt.start, f"Job {row.job} attempt {story.attempt.restart + 1} started"))
-    if story.node is not None and story.node.boot_at is not None:
+    told = {one.change.node for one in story.changed if one.change.item == "boot"}
+    if story.node is not None and story.node.boot_at is not None and row.node not in told:
         found.append((story.node.boot_at, f"{row.node} booted"))
-    earlier = sorted([(at, text) for at, text in found if at <= row.opened_at], reverse=True)
+    recent = [(at, text) for at, text in found if row.opened_at - WINDOW <= at <= row.opened_at]
+    versions = [(one.before_s, *change_words(one)) for one in story.changed]
+    plain = [((row.opened_at - at).total_seconds(), text, "") for at, text in sorted(recent, reverse=True)]
     return tuple(
-        DeedRow(text, chips.ORDER["done"], "", f"{span((row.opened_at - at).total_seconds())} before")
-        for at, text in earlier
+        DeedRow(text, chips.ORDER["done"], "", f"{span(before_s)} before", note)
+        for before_s, text, note in (*versions, *plain)
     )
+
+
+def change_words(one: Suspect) -> tuple[str, str]:
+    """What became another, and why that is shown."""
+    change = one.change
+    where = change.device or change.node or (f"job {change.job}" if change.job else "the whole cluster")
+    if change.item == "boot":
+        return f"{where} booted", ""
+    was = f"{change.before} before" if change.before else "before: not known"
+    why = [was]
+    if one.odd is not None:
+        why.append(f"{one.odd.common} of {one.odd.size} of its kind run {one.odd.custom}")
+    elif one.alike > 1:
+        why.append(f"{count(one.alike, 'node')} got it within 6 h")
+    why += [word for word in (f"by {change.by}" if change.by else "", change.text) if word]
+    return f"{capital(change.item)} of {where}: {change.value}", "; ".join(why)
 
 
 def alike(story: IncidentStory) -> str:
