@@ -44,6 +44,7 @@ from backend.ingest.journal import JournalSource
 from backend.ingest.kmsg import KmsgSource
 from backend.ingest.kubernetes import KubernetesSource
 from backend.ingest.loki import LokiSource
+from backend.ingest.podlogs import PodLogs
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.slurm import SlurmSource
 from backend.ingest.slurm_accounting import Accounts, SlurmAccountingSource
@@ -283,7 +284,9 @@ def log_sources(
     if reads_job_logs(cluster):
         budget = replace(JOB_BUDGET, stats=logs.job_looks, bytes=logs.job_bytes, quiet_s=logs.job_quiet_s)
         attempts = partial(lately, store, cluster.name)
-        source = JobLogSource(attempts, tails, where, budget, logs.job_files, listener)
+        client = kubernetes_of(cluster)
+        pods = PodLogs(client) if client is not None else None
+        source = JobLogSource(attempts, tails, where, budget, logs.job_files, listener, pods)
         found.append((source, logs.job_interval_s))
     return tuple(found)
 

@@ -122,6 +122,15 @@ class KubeClient:
                     found.append((kind, changed))
         return Watched(tuple(found), version)
 
+    def log(self, path: str, params: Mapping[str, str], most_bytes: int) -> bytes:
+        """The beginning of a text, as the log of a pod is one. Raises KubeError."""
+        deadline = time.monotonic() + self._timeout_s
+        with self._open("GET", path, params, None, "", self._timeout_s) as response:
+            printed = self._body(response, path, deadline)
+        if response.status != 200:
+            raise self._refused(path, response.status, printed)
+        return printed[:most_bytes]
+
     def patch(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """A merge patch, signed as ours. With ``metadata.resourceVersion`` in it the server refuses (409, Conflict)
         where anybody changed the object since. Raises KubeError."""

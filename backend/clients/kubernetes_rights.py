@@ -29,6 +29,7 @@ WATCHES = ("list", "watch")
 OBSERVE: tuple[Right, ...] = (
     Right("", "nodes", WATCHES, "see the nodes", cluster=True),
     Right("", "pods", WATCHES, "see who runs where"),
+    Right("", "pods/log", ("get",), "read what jobs print", needed=False),
     Right("", "events", WATCHES, "see what Kubernetes says", needed=False),
     Right("resource.k8s.io", "resourceclaims", WATCHES, "see which GPUs a claim got", needed=False),
     *(Right(group, resource, WATCHES, f"see {resource} and their restarts", False) for group, resource in OWNERS),

@@ -73,6 +73,10 @@ class Streams(Protocol):
     @property
     def scheme(self) -> str: ...
 
+    def place(self, output: str) -> str:
+        """What is read for an output; of several with the same place only the newest attempt's can be read."""
+        ...
+
     def read(self, output: str, after: str, most_bytes: int) -> tuple[bytes, str]:
         """Whole lines after the position ``after`` ("" = from the start, or what is left of it), and the new position.
         Raises SourceError."""
@@ -183,7 +187,7 @@ class JobLogSource:
         for attempt in attempts:
             for output in attempt.outputs:
                 wanted.setdefault(output, attempt)
-        chosen = dict([one for one in wanted.items() if self._may_be(one[0])][: self._most_files])
+        chosen = dict([one for one in self._newest(wanted) if self._may_be(one[0])][: self._most_files])
         self._left_out = len(wanted) - len(chosen)
         pods = {path for path in chosen if self._is_pod(path)}
         self._files = {path: _file(one, path) for path, one in chosen.items() if path not in pods}
@@ -218,6 +222,17 @@ class JobLogSource:
             self._moved[path] = None
         self._turns = deque([*(path for path in self._turns if path in self._pods)])
         self._turns.extend(path for path in self._pods if path not in self._turns)
+
+    def _newest(self, wanted: Mapping[str, AttemptFacts]) -> Iterator[tuple[str, AttemptFacts]]:
+        """Without the streams of which only a later one can be read."""
+        places: set[str] = set()
+        for output, attempt in wanted.items():
+            if self._streams is not None and self._is_pod(output):
+                place = self._streams.place(output)
+                if place in places:
+                    continue
+                places.add(place)
+            yield output, attempt
 
     def _is_pod(self, output: str) -> bool:
         return self._streams is not None and output.startswith(self._streams.scheme)

@@ -71,6 +71,8 @@ class FakeKube:
     objects: dict[Key, Object] = field(default_factory=dict)
     #: Answers given before anything is looked at: (status, headers), each once.
     instead: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    #: (namespace, pod, container) to what it printed: (time in ns, line).
+    printed: dict[tuple[str, str, str], list[tuple[int, str]]] = field(default_factory=dict)
     url: str = ""
     eviction: str = "v1"
     #: A watch ends after this many seconds at the latest, so that tests of many reads do not wait for each.
@@ -120,6 +122,8 @@ class FakeKube:
             match asked.verb:
                 case "list":
                     return self._list(asked)
+                case "get" if asked.sub == "log":
+                    return self._printed(asked)
                 case "get":
                     return copy.deepcopy(self._known(asked))
                 case "create" if asked.sub == "eviction":
@@ -161,6 +165,19 @@ class FakeKube:
         if key not in self.objects:
             raise Refused(404, "NotFound", f'{asked.resource} "{asked.name}" not found')
         return self.objects[key]
+
+    def _printed(self, asked: Asked) -> Object:
+        """The log of a pod: since a whole second, cut where it is too long, as the kubelet does it."""
+        self._known(asked)
+        container = asked.params.get("container", "")
+        lines = self.printed.get((asked.namespace, asked.name, container))
+        if lines is None:
+            told = f'container "{container}" in pod "{asked.name}" is waiting to start: ContainerCreating'
+            raise Refused(400, "BadRequest", told)
+        since = asked.params.get("sinceTime", "1970-01-01T00:00:00Z")
+        first = int(datetime.fromisoformat(since).timestamp()) * 1_000_000_000
+        shown = "".join(f"{_nano(ns)} {line}\n" for ns, line in lines if ns >= first)
+        return {"text": shown[: int(asked.params.get("limitBytes", "1000000000"))]}
 
     def _create(self, asked: Asked, body: Object) -> Object:
         made = copy.deepcopy(body)
@@ -388,3 +405,10 @@ def _chosen(found: Object, params: Mapping[str, str]) -> bool:
         if (str(here) == said) == differs:
             return False
     return True
+
+
+def _nano(ns: int) -> str:
+    """RFC 3339 as Go writes it: without the zeros at the end of the fraction."""
+    whole = datetime.fromtimestamp(ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f"{ns % 1_000_000_000:09}".rstrip("0")
+    return f"{whole}.{fraction}Z" if fraction else f"{whole}Z"

@@ -50,6 +50,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = json.loads(sent) if sent else {}
         answer = self.fake.answer(asked, body, self.headers.get("Content-Type", ""))
+        if asked.sub == "log":
+            self._write(200, answer["text"].encode(), {"Content-Type": "text/plain"})
+            return
         self._say(201 if asked.verb == "create" else 200, answer)
 
     def _asked(self, path: str, params: Mapping[str, str], user: str) -> Asked:
@@ -86,13 +89,11 @@ class _Handler(BaseHTTPRequestHandler):
         yield from rest
 
     def _say(self, code: int, document: Object, headers: Mapping[str, str] | None = None) -> None:
-        body = json.dumps(document).encode()
+        self._write(code, json.dumps(document).encode(), {"Content-Type": "application/json", **(headers or {})})
+
+    def _write(self, code: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(code)
-        for key, said in {
-            "Content-Type": "application/json",
-            "Content-Length": str(len(body)),
-            **(headers or {}),
-        }.items():
+        for key, said in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(key, said)
         self.end_headers()
         self.wfile.write(body)

@@ -16,6 +16,7 @@ from backend.clock import SystemClock
 from backend.commands.kubernetes import kubernetes_manifest
 from backend.facts import Verb
 from backend.ingest.kubernetes import KubernetesSource
+from backend.ingest.podlogs import PodLogs
 from tests.contracts.cluster_backend import claimed, order
 from tests.services.kube_fake import API, FakeKube
 from tests.services.kube_http import fake_kube
@@ -67,11 +68,19 @@ def test_the_manifest_grants_exactly_what_is_asked_for(fake: FakeKube, act: bool
     source = KubernetesSource(client, SystemClock())
     for _ in range(2):
         assert not source.read(frozenset(), 0.0, 1.0).dropped
+    assert PodLogs(client).read(log_of(fake), "", 1000)[0].endswith(b" step 1\n")
     if act:
         everything_the_hand_does(KubernetesBackend(client, SystemClock()), world, job, node)
     assert lacking(client, act) == []
     asked = {call for call in fake.calls if call[2] != "selfsubjectaccessreviews"}
     assert asked == granted(act)
+
+
+def log_of(fake: FakeKube) -> str:
+    """Where the log of some pod stands, which printed one line."""
+    namespace, pod = next(key[2:] for key in fake.objects if key[1] == "pods")
+    fake.printed[namespace, pod, "t"] = [(1_770_000_000_000_000_000, "step 1")]
+    return f"/var/log/pods/{namespace}_{pod}_1/t/0.log"
 
 
 def jobset(world: KubeWorld) -> None:
@@ -103,7 +112,7 @@ def test_what_is_lacking_is_found_without_trying_it(fake: FakeKube, act: bool) -
 
 
 def test_looking_alone_grants_nothing_that_writes() -> None:
-    assert {verb for verb, _, _ in granted(False)} == {"list", "watch"}
+    assert {verb for verb, _, _ in granted(False)} == {"list", "watch", "get"}
     assert {verb for verb, _, _ in granted(True)} == {"get", "list", "watch", "patch", "create"}
 
 

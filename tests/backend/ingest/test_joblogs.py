@@ -57,6 +57,9 @@ class Cluster:
         self.over.append((attempt.job, attempt.restart, tuple(Path(file.path).name for file in files)))
         return (RawEvent(now, "", "joblog", "x", "x", f"{attempt.job}/{attempt.restart}"),)
 
+    def place(self, output: str) -> str:
+        return output.partition("#")[0]
+
     def read(self, output: str, after: str, most_bytes: int) -> tuple[bytes, str]:
         if output not in self.pods:
             raise SourceError("pod is gone")
@@ -262,6 +265,16 @@ def test_logs_of_pods_are_read_by_their_stream(cluster: Cluster) -> None:
     cluster.pods["pod://ml/train-1-0/main"] += b"2026-02-02T02:39:02Z three\n"
     cluster.turn()
     assert cluster.tail("train-1") == ["one", "two", "three"]
+
+
+def test_of_a_pod_that_came_again_only_the_newest_is_read(cluster: Cluster) -> None:
+    cluster.run("train-1", "pod://ml/w-0/main#old")
+    cluster.end("train-1")
+    cluster.now += 1
+    cluster.run("train-1", "pod://ml/w-0/main#new", restart=1)
+    cluster.pods["pod://ml/w-0/main#old"] = cluster.pods["pod://ml/w-0/main#new"] = b"one\n"
+    cluster.turn()
+    assert cluster.tail("train-1") == ["one"]
 
 
 @pytest.mark.parametrize(
