@@ -55,7 +55,7 @@ def parse(text: str) -> Fabric:
             current = head["id"]
             heads[current] = (head["kind"], head["text"].strip())
         elif current and (link := _LINK.match(line)):
-            links[current][int(link["port"])] = (link["id"], int(link["to"]))
+            links[current][int(link["port"])] = (link["peer"], int(link["to"]))
         elif not line:
             current = ""
     adapters: list[Adapter] = []
