@@ -121,3 +121,30 @@ def test_a_storm_of_corrected_errors_is_one_warning_and_never_an_exclusion(bench
     (found,) = incidents(bench)
     assert (found.kind, found.severity) == ("gpu_hardware_other", "warning")
     assert bench.exclusions() == [] and bench.orders() == []
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_slot_that_goes_down_folds_under_the_card_that_is_lost_in_it(bench: Bench, together: bool) -> None:
+    node = bench.busy_node()
+    bench.line(node, "pcieport 0000:00:01.0: pciehp: Slot(12): Link Down")
+    if not together:
+        bench.turn()
+    bench.clock.set(bench.clock.now() + timedelta(seconds=1))
+    bench.xid(node, 3, 79)
+    bench.turn()
+    (found,) = incidents(bench)
+    assert (found.kind, found.entity_name, found.severity) == ("gpu_bus_loss", f"{node}/gpu3", "critical")
+
+
+@pytest.mark.parametrize("first", ["port", "job"])
+def test_a_lost_adapter_explains_the_transfers_that_failed_with_it(bench: Bench, first: str) -> None:
+    node = bench.busy_node()
+    lines = [
+        "mlx5_core 0000:5c:00.0: enter_error_state:190:(pid 77): start",
+        "infiniband mlx5_2: dump_cqe:272:(pid 4242): dump error cqe",
+    ]
+    for line in lines if first == "port" else lines[::-1]:
+        bench.line(node, line)
+        bench.turn()
+    (found,) = incidents(bench)
+    assert (found.kind, found.severity) == ("ib_link_down", "critical")
