@@ -32,7 +32,7 @@ from backend.clients.slurm_surface import Slurm
 from backend.clock import Clock, utc
 from backend.decide.guards import Limits
 from backend.facts import AttemptFacts
-from backend.history import History
+from backend.history import KEPT, History, Mode
 from backend.ingest import kmsg
 from backend.ingest.base import Source
 from backend.ingest.files import FileSource, Where
@@ -61,10 +61,10 @@ from backend.store import system
 from backend.store.engine import Store, migrate, open_store
 from backend.watch import Rules, Watch
 from detectors import registry as detectors
-from detectors.catalogue import Catalogue, load
+from detectors.catalogue import Catalogue, TableError, load
 from detectors.joblog.reading import Rules as LogRules
 from detectors.kernel.lines import parse, scanner
-from detectors.model import Severity
+from detectors.model import MetricKey, Severity
 from detectors.packaged import log_rules
 
 Role = Literal["all", "observe", "api"]
@@ -103,7 +103,7 @@ def build(
     """Open and migrate the store and wire every part. ``backends`` replaces what the settings name, ``more_sources``
     adds to it (the simulator's scheduler).
 
-    Raises StoreError where the database cannot be used, TableError where a threshold's name is unknown.
+    Raises StoreError where the database cannot be used, TableError where a threshold's or a metric's name is unknown.
     """
     store = open_store(settings.store.url, settings.store.folder)
     migrate(store)
@@ -123,7 +123,8 @@ def build(
         rules = rules_of(settings, tuple(notifiers), simulated)
         own = catalogue.with_thresholds(cluster.thresholds)
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
-        watch.history = History.open(settings.store.folder, cluster.name, mode="read" if role == "api" else "write")
+        mode: Mode = "read" if role == "api" else "write"
+        watch.history = History.open(settings.store.folder, cluster.name, kept_of(cluster, catalogue), mode)
         watch.load()
         if role != "api":
             reconsider(watch)
@@ -134,6 +135,17 @@ def build(
     past = {c.name: past_from(c.prometheus[0], catalogue) for c in settings.cluster if c.prometheus}
     rest = (sources, demo_person, past, tails)
     return Parts(settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, *rest)
+
+
+def kept_of(cluster: Cluster, catalogue: Catalogue) -> tuple[MetricKey, ...]:
+    """The metrics of a cluster's history. Raises TableError for a name that is none."""
+    unknown = sorted(set(cluster.history) - set(catalogue.metrics))
+    if unknown:
+        raise TableError(
+            f"[[cluster]] {cluster.name}: history names {', '.join(unknown)}, which is no metric. "
+            f"There are {', '.join(sorted(catalogue.metrics))}."
+        )
+    return tuple(catalogue.metrics[name].key for name in dict.fromkeys(cluster.history)) or KEPT
 
 
 def past_from(server: Prometheus, catalogue: Catalogue) -> Past:

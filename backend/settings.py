@@ -165,6 +165,10 @@ class Cluster(Section):
     lateness_s: float | None = Field(
         None, ge=0, description="How long a tick waits for late samples; empty: one interval."
     )
+    history: tuple[str, ...] = Field(
+        (),
+        description="Metrics whose last 48 h are kept for pages, as named in metrics.csv; empty: the usual fourteen.",
+    )
     thresholds: dict[str, float] = Field(
         default_factory=dict,
         description="Detector thresholds of this fleet by name; names, units and defaults stand in thresholds.toml.",

@@ -158,8 +158,11 @@ class Watch:
     def _restore(self, session: Session, fleet: Fleet) -> None:
         rows = finding_rows.states(session, self.cluster)
         before = fleet_of(self.cluster, rows[SLOTS].fleet) if SLOTS in rows else None
+        better = self._better_ids(session)
+        if self.history is not None:
+            self.history.rename(better)  # it may have died before it heard of some
         if before is not None:
-            before = rename(before, self._better_ids(session, before))
+            before = rename(before, {old: id_ for old, id_ in better.items() if ("gpu", id_) not in before.slots})
         self.last_telemetry_at = system.cursor_at(session, self.cluster, TICKS)
         self.fleet, self.saved_epoch, self.states = fleet, -1, {}
         self.last_at = max((row.at.timestamp() for row in rows.values()), default=0.0)
@@ -175,13 +178,11 @@ class Watch:
             if self.ring.restore(ring, unix(self.clock.now())):
                 self.ring.move(before, fleet)
 
-    def _better_ids(self, session: Session, before: Fleet) -> dict[str, str]:
-        """Devices that were known by their address when the states were saved, and by their UUID now."""
+    def _better_ids(self, session: Session) -> dict[str, str]:
+        """What devices were called while only their address was known, and their UUID now."""
         known = cluster_rows.devices(session, self.cluster)
         now = {f"pci:{d.node}:{d.pci}": d.id for d in known if d.kind == "gpu" and d.pci and d.retired_at is None}
-        return {
-            old: id_ for old, id_ in now.items() if ("gpu", old) in before.slots and ("gpu", id_) not in before.slots
-        }
+        return {old: id_ for old, id_ in now.items() if old != id_}
 
     def _saved(self, detector: Detector[Any], row: DetectorState, before: Fleet, fleet: Fleet) -> Any:
         """The saved state on the fleet of now; None where it has the layout of another release: it starts afresh."""

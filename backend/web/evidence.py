@@ -32,6 +32,21 @@ LANES = {
     "log": "Log",
     "oom": "Out of memory",
     "nic": "Network",
+    "fm": "Fabric manager",
+    "nvrm": "Kernel log",
+    "amd": "Kernel log",
+    "aer": "PCIe",
+    "disk": "Disks",
+    "fs": "File systems",
+    "nfs": "File servers",
+    "lustre": "File servers",
+    "cephfs": "File servers",
+    "gpfs": "File servers",
+    "cifs": "File servers",
+    "mce": "Machine checks",
+    "cpu": "Processors",
+    "kernel": "Kernel log",
+    "thermal": "Heat",
 }
 #: Kinds and detectors whose levels mean that nothing could be seen.
 ABSENT = ("telemetry_dark", "telemetry_frozen", "telemetry/silence")
@@ -111,14 +126,21 @@ def event_words(event: EventRow) -> str:
 
 def finding_lanes(story: IncidentStory, end: datetime) -> list[Lane]:
     """A lane for each detector and entity of the cause; all victims share one."""
-    own = [f for f in story.findings if not f.victim]
+    own = [f for f in story.findings if not f.victim and not f.detector.startswith("kernel/")]
+    told = Counter(title_of(f) for f in own)
     lanes = [
-        Lane(f"{detector_words(f)}: {device(f.entity_name)}", levels=(level(f, end, shorten(bare(f.reason), 90)),))
+        Lane(
+            title_of(f) if told[title_of(f)] == 1 else f"{title_of(f)}, {f.kind.replace('_', ' ')}",
+            levels=(level(f, end, shorten(bare(f.reason), 90)),),
+        )
         for f in own
-        if not f.detector.startswith("kernel/")
     ]
     hit = tuple(Event(unix(f.since), f"{device(f.entity_name)}: {f.reason}") for f in story.findings if f.victim)
     return [*lanes, Lane(f"Folded here, {len(hit)}", hit)] if hit else lanes
+
+
+def title_of(finding: Finding) -> str:
+    return f"{detector_words(finding)}: {device(finding.entity_name)}"
 
 
 def level(finding: Finding, end: datetime, text: str) -> Level:

@@ -11,7 +11,11 @@ from hypothesis import settings as run
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from backend.settings import Settings, SettingsError, load
+from backend.history import KEPT
+from backend.registry import kept_of
+from backend.settings import Cluster, Settings, SettingsError, load
+from detectors.catalogue import TableError
+from detectors.catalogue import load as load_catalogue
 
 NOTHING: dict[str, str] = {}
 
@@ -298,3 +302,14 @@ def inline(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int) else f'"{value or ""}"'
+
+
+def test_a_history_of_metrics_that_are_none_is_refused_with_those_there_are() -> None:
+    catalogue = load_catalogue()
+    assert kept_of(Cluster(), catalogue) == KEPT
+    assert kept_of(Cluster(history=("power_w", "node_load1", "power_w")), catalogue) == (
+        ("gpu", "power_w"),
+        ("node", "node_load1"),
+    )
+    with pytest.raises(TableError, match="history names powr_w, which is no metric. There are .*power_w"):
+        kept_of(Cluster(history=("powr_w",)), catalogue)

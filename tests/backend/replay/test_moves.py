@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sqlmodel import select
 from backend import pipeline
 from backend.clock import ManualClock, utc
 from backend.facts import AttemptFacts, Batch, DeviceLabel, GpuFacts, NodeFacts
+from backend.history import History
 from backend.model.events import Finding
 from backend.store.engine import Store
 from backend.watch import Watch
@@ -143,3 +145,27 @@ def missing(watch: Watch, id_: str) -> int:
     assert watch.fleet is not None
     found: np.ndarray[Any, Any] = arrays_of(watch.states["telemetry/silence"])["missing"]
     return int(found[watch.fleet.slots["gpu", id_]])
+
+
+def test_a_history_follows_a_card_that_got_its_uuid_shortly_before_the_process_died(
+    store: Store, tmp_path: Path
+) -> None:
+    """The inventory knew it, the history had not been told: the next process tells it."""
+    site = Site(store, [replace(label(0, 0), uuid="")])
+    bare = [replace(f, gpus=tuple(replace(g, uuid="") for g in f.gpus)) for f in nodes(1, 1)]
+    site.take(Batch("topology", T0, T0, nodes=tuple(bare)))
+    site.watch.history = History.open(tmp_path, "main", mode="write")
+    site.ticks(6)
+    old = "pci:gpu-0000:0000:10:00"
+    assert site.watch.history.read("gpu", old, "power_w", T0, T0 + 300).most.size
+    site.take(Batch("topology", 0, 0, nodes=nodes(1, 1)))
+    site.watch.history.close()
+    site.watch = watch_on(store, site.clock)
+    site.watch.history = History.open(tmp_path, "main", mode="write")
+    site.watch.load()
+    site.devices = [label(0, 0)]
+    site.ticks(4)
+    found = site.watch.history.read("gpu", label(0, 0).uuid, "power_w", T0, T0 + 300)
+    assert found.times[0] == T0 and found.most[0] == 600.0
+    assert np.isnan(site.watch.history.read("gpu", old, "power_w", T0, T0 + 300).most).all()
+    site.watch.history.close()
