@@ -10,7 +10,7 @@ from detectors.joblog.cause import Culprit, Finding, Suspect, first_cause
 from detectors.joblog.ends import End
 from detectors.joblog.flight import Held, ranks_of
 from detectors.joblog.reading import Sheet
-from detectors.joblog.rules import CLEAN, UNKNOWN, LogClass, Table
+from detectors.joblog.rules import CLEAN, UNKNOWN, LogClass, Table, sure_of
 from detectors.joblog.stacks import Stand
 
 #: Hosts that complain of their links at once: from here on it is the fabric, and its nodes are victims.
@@ -127,14 +127,7 @@ def _class_of(found: Finding, end: End) -> tuple[str, float]:
         return CLEAN, 0.97 if end.well or any(sheet.done is not None for sheet in found.sheets) else 0.8
     if end.well:
         return ("ecc_row_remap_pending", 0.9) if named == "ecc_row_remap_pending" else (CLEAN, 0.9)
-    return named, _sure(found.first)
-
-
-def _sure(first: Suspect) -> float:
-    """How sure a rule is: how exactly it names its failure, less for words that were only told."""
-    level, precedence = first.hit.level, first.hit.rule.precedence
-    base = {"cause": 0.9, "surface": 0.75, "symptom": 0.7, "note": 0.8, "echo": 0.5}[level]
-    return max(0.3, min(0.99, base + (precedence - 50) / 400 - (0.25 if first.hit.soft else 0.0)))
+    return named, sure_of(found.first.hit)
 
 
 def _exclude(found: Finding, known: LogClass, first: Suspect | None) -> bool:
