@@ -91,17 +91,23 @@ _IDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line as a follower hands it over: when (unix s), whose log, the text with or without its stamp."""
+    """One line as a follower hands it over: when (unix s), whose log, the text with or without its stamp.
+
+    daemon: slurmctld, slurmdbd, slurmd, slurmstepd; "" = not known. Lines of the first two are about no machine of
+    theirs: the head node is no node of the cluster.
+    """
 
     at: float
     host: str
     text: str
+    daemon: str = ""
 
 
 def slurm_events(line: LogLine) -> tuple[RawEvent, ...]:
     """Events of one line: one for each node that it is about, else one for the host whose log it is; () for the rest.
 
-    The same line read twice gives the same dedupe.
+    The same line read twice gives the same dedupe. An attr ``told_by`` says whose log it was, where that is not the
+    node's own: such an event is no sign of life of the node.
     """
     if _WORTH.search(line.text) is None:
         return ()
@@ -115,13 +121,13 @@ def slurm_events(line: LogLine) -> tuple[RawEvent, ...]:
 
 
 def _nodes(line: LogLine, found: re.Match[str]) -> list[str]:
-    """The nodes that a message names; where it names none that can be read, the host of the log."""
+    """The nodes that a message names; where it names none that can be read, the host of a slurmd's log, else ""."""
     named = (found.groupdict().get("nodes") or "").rstrip(".,:")
     try:
         nodes = expand(named)[:MOST_NODES] if named else []
     except HostlistError:
         nodes = []
-    return nodes or [line.host]
+    return nodes or ["" if line.daemon in ("slurmctld", "slurmdbd") else line.host]
 
 
 def _event(
@@ -130,7 +136,7 @@ def _event(
     job = groups.get("job") or _job(body) or _raw((head["step"] if head else "") or "")
     attrs = {name: value.strip() for name, value in groups.items() if value and name not in ("nodes", "job")}
     level = (head["level"] or "") if head else ""
-    attrs |= {"source": "slurm_log", "level": level or "info"} | ({"log_host": line.host} if line.host != node else {})
+    attrs |= {"source": "slurm_log", "level": level or "info"} | ({"told_by": line.host} if line.host != node else {})
     mark = hashlib.blake2b(f"{line.at:.3f} {body}".encode("utf-8", "replace"), digest_size=12).hexdigest()
     dedupe = f"slurm log {node} {code} {mark}"
     return RawEvent(line.at, node, "slurm", code, body[:MOST_TEXT], dedupe, job=job, attrs=attrs)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from backend.clients.slurm_log import LogLine, slurm_events
 from backend.facts import Batch, PrintedFacts, RawEvent
 from backend.ingest.rows import MAX_AHEAD_S as MAX_AHEAD_S
 from backend.ingest.rows import Host, Moment, Name, Rejects, Row, Rows, clean, numbered, read
@@ -16,6 +17,8 @@ from detectors.kernel.lines import KernelCode, joined
 
 #: Sources whose lines come from a job and not from a machine.
 JOB_SOURCES = frozenset({"job", "stdout", "stderr", "training"})
+#: Sources whose lines come from Slurm's daemons; those that say something become its events.
+SLURM_SOURCES = frozenset({"slurm", "slurmctld", "slurmd", "slurmdbd", "slurmstepd"})
 #: Longest line that is looked at, in characters; kernel records and stack traces are far shorter.
 MAX_LINE = 65_536
 #: ``priority,number,microseconds,flags;`` of /dev/kmsg.
@@ -81,6 +84,9 @@ def logs_batch(
     found: dict[int, list[RawEvent]] = {}
     for place, row in enumerate(rows.rows):
         line = clean(row.line[:max_line].rstrip("\r\n"))
+        if row.source in SLURM_SOURCES and (told := slurm_events(LogLine(row.ts, row.host, line, row.source))):
+            found[place] = list(told)
+            continue
         if row.source not in JOB_SOURCES:
             parts = [part for part in line.split("\n") if part.strip()]
             by_kernel.setdefault((row.host, row.source), []).extend((place, part) for part in parts)

@@ -85,7 +85,7 @@ class Inventory:
         self._learn_nodes(session, batch, now)
         self._learn_series(batch, now)
         for raw in batch.events:
-            if raw.host:
+            if raw.host and "told_by" not in raw.attrs:  # what another machine says of it is no sign of its life
                 self._places.hear(self._places.met(raw.host, now), now)
         self._learn_past(session, batch, now)
         self._follow(session, batch, now)

@@ -55,7 +55,12 @@ def test_attrs_carry_what_the_message_says() -> None:
     (failed,) = slurm_events(LogLine(5.0, "gpu-3", STAMP + "error: [job 77] prolog failed status=1:0"))
     assert failed.attrs == {"status": "1:0", "source": "slurm_log", "level": "error"}
     (reason,) = slurm_events(LogLine(5.0, "ctl", "update_node: node gpu-3 reason set to: disk, swap"))
-    assert reason.attrs["reason"] == "disk, swap" and reason.attrs["log_host"] == "ctl"
+    assert reason.attrs["reason"] == "disk, swap" and reason.attrs["told_by"] == "ctl"
+
+
+def test_a_controllers_own_line_is_about_no_node() -> None:
+    (started,) = slurm_events(LogLine(5.0, "head", "slurmctld version 24.11.5 started on cluster x", "slurmctld"))
+    assert (started.host, started.attrs["told_by"]) == ("", "head")
 
 
 @pytest.mark.parametrize(

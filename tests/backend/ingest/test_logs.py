@@ -242,3 +242,18 @@ def test_a_body_of_more_rows_than_anybody_sends_is_refused_whole(body: bytes) ->
     with pytest.raises(SourceError, match="at most 250,000") as raised:
         read_rows(body, "application/json", NOW)
     assert raised.value.permanent
+
+
+def test_lines_of_slurms_daemons_are_events_of_the_nodes_they_are_about() -> None:
+    rows = [
+        {"ts": 1_772_366_400.0, "host": "head", "source": "slurmctld", "line": "error: Nodes n[1-2] not responding"},
+        {"ts": 1_772_366_401.0, "host": "n3", "source": "slurmd", "line": "error: [job 77] prolog failed status=1:0"},
+        {"ts": 1_772_366_402.0, "host": "head", "source": "slurmctld", "line": "sched: Allocate JobId=7 NodeList=n1"},
+    ]
+    body = b"\n".join(json.dumps(row).encode() for row in rows)
+    batch = logs_batch(read_rows(body, "application/x-ndjson", 1_772_366_400.0), 1_772_366_400.0, lambda line: None)
+    assert [(e.host, e.namespace, e.code, e.job) for e in batch.events] == [
+        ("n1", "slurm", "node_not_responding", ""),
+        ("n2", "slurm", "node_not_responding", ""),
+        ("n3", "slurm", "prolog_failed", "77"),
+    ]
