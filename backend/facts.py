@@ -57,7 +57,9 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceLabel:
-    """Who a series is about, as the exporter said it. Empty = not said. ``index`` is the exporter's at that time."""
+    """Who a series is about, as the exporter said it. Empty = not said. ``index`` is the exporter's at that time; of a
+    port its name (``mlx5_0``), of a mount its mount point. ``export``: what is mounted there; ``operation``: the call
+    of an NFS client, ``READ``."""
 
     axis: str
     node: str
@@ -66,16 +68,21 @@ class DeviceLabel:
     index: str = ""
     model: str = ""
     job: str = ""
+    export: str = ""
+    operation: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Samples of one metric of one row: times (unix s, float64[k], rising) and values (float64[k], raw)."""
+    """Samples of one metric of one row: times (unix s, float64[k], rising) and values (float64[k], raw).
+
+    ``part``: which of several series of the row, where the metric joins them (``controller=0``)."""
 
     metric: str
     label: DeviceLabel
     times: NDArray[np.float64]
     values: NDArray[np.float64]
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.facts import Batch, DeviceLabel, Series
+from backend.ring_window import levels, numbers, rates, remember
 from detectors.catalogue import Metric
 from detectors.model import BoolArray, Fleet, FloatArray, MetricKey, Tick
 
@@ -28,10 +29,11 @@ GAP_TICKS = 20
 MAX_HELD = 50_000_000
 #: Part of a cadence by which a sample may come early or late and still count as the expected one.
 JITTER = 0.1
-#: A counter that was not seen for this long, and for four of its cadences, starts anew: a rate over the gap would be
-#: old news, and a reset inside it could not be seen.
-REBASE_S = 300.0
 
+#: Most parts of one metric (controllers, sensors, kinds of error) that are kept apart until a tick joins them.
+MOST_PARTS = 64
+#: Axis, metric and part.
+TrackKey = tuple[str, str, str]
 
 #: What a track remembers of each slot, float64 with NaN for never.
 PER_SLOT = ("time", "value", "gap", "cadence", "source")
@@ -121,7 +123,8 @@ class Ring:
         self.skipped = 0
         self.dropped: Counter[str] = Counter()
         self._metrics = metrics
-        self._tracks: dict[MetricKey, _Track] = {}
+        self._tracks: dict[TrackKey, _Track] = {}
+        self._parts: dict[str, set[str]] = {}
         self._sizes: dict[str, int] = {}
         self._closed: int | None = None
         self._covered: dict[int, list[tuple[float, float]]] = {}
@@ -138,7 +141,7 @@ class Ring:
 
         What belongs to a closed tick counts as late; what belongs to no row, or to the far future, as dropped.
         """
-        by_metric: dict[MetricKey, tuple[list[int], list[Series]]] = {}
+        by_metric: dict[TrackKey, tuple[list[int], list[Series]]] = {}
         known: dict[int, int | None] = {}  # the metrics of a device share its label
         for series in batch.series:
             metric, label = self._metrics.get(series.metric), series.label
@@ -151,7 +154,10 @@ class Ring:
             if slot is None:
                 self.dropped["device or node not in the inventory"] += series.times.size
                 continue
-            slots, listed = by_metric.setdefault(metric.key, ([], []))
+            if series.part and not self._has_room(metric, series.part):
+                self.dropped["more parts of one metric than are kept apart"] += series.times.size
+                continue
+            slots, listed = by_metric.setdefault((*metric.key, series.part), ([], []))
             slots.append(slot)
             listed.append(series)
         self._begin(by_metric, now)
@@ -161,16 +167,22 @@ class Ring:
         for key, (slots, listed) in by_metric.items():
             self._take(key, slots, listed, source, now)
 
+    def _has_room(self, metric: Metric, part: str) -> bool:
+        known = self._parts.setdefault(metric.name, set())
+        if part not in known and len(known) < MOST_PARTS:
+            known.add(part)
+        return part in known
+
     def last_seen(self, axis: str) -> Floats:
         """Per row of an axis the time (unix s) of its newest sample in a closed tick, of whatever metric; NaN = never.
         Empty before the first tick closed."""
-        tracks = [track.time for (kind, _), track in self._tracks.items() if kind == axis]
+        tracks = [track.time for (kind, _, _), track in self._tracks.items() if kind == axis]
         seen = np.full(max((times.size for times in tracks), default=0), np.nan)
         for times in tracks:
             seen[: times.size] = np.fmax(seen[: times.size], times)
         return seen
 
-    def _begin(self, by_metric: Mapping[MetricKey, tuple[list[int], list[Series]]], now: float) -> None:
+    def _begin(self, by_metric: Mapping[TrackKey, tuple[list[int], list[Series]]], now: float) -> None:
         """The first samples say where time begins, though not further back than MAX_BACK_S; every tick that could not
         have closed yet is open, so that the order of the first batches does not matter."""
         if self._closed is not None:
@@ -185,13 +197,15 @@ class Ring:
         """The last tick that has closed by ``now``."""
         return math.floor((now - self.lateness_s) / self.interval_s + 1e-9)
 
-    def _take(self, key: MetricKey, slots: list[int], listed: list[Series], source: int, now: float) -> None:
+    def _take(self, key: TrackKey, slots: list[int], listed: list[Series], source: int, now: float) -> None:
         lengths = np.fromiter((one.times.size for one in listed), np.int64, len(listed))
         rows = np.repeat(np.array(slots, np.int64), lengths)
         if not rows.size or self._closed is None:
             return
         times = np.concatenate([one.times for one in listed])
         values = np.concatenate([one.values for one in listed])
+        if self._metrics[key[1]].kind == "since":
+            values = times - values
         track = self._tracks.setdefault(key, _Track(self._metrics[key[1]]))
         size = self._sizes[key[0]] = max(self._sizes.get(key[0], 0), int(rows.max()) + 1)
         track.grow(size)
@@ -270,9 +284,12 @@ class Ring:
         at = index * self.interval_s
         values: dict[MetricKey, FloatArray] = {}
         sampled: dict[MetricKey, BoolArray] = {}
-        for key, track in self._tracks.items():
-            track.grow(self._sizes[key[0]])
-            values[key], sampled[key] = self._close(track, index, at)
+        for (axis, name, _), track in self._tracks.items():
+            track.grow(self._sizes[axis])
+            key, column, asked = (axis, name), *self._close(track, index, at)
+            if key in values:
+                column, asked = _joined(track.metric, values[key], column), sampled[key] | asked
+            values[key], sampled[key] = column, asked
         for source, spans in self._covered.items():
             self._covered[source] = [span for span in spans if span[1] > at]
         return Tick(at, values, sampled)
@@ -288,10 +305,10 @@ class Ring:
             self._held -= window.size
             slots, times, raw = window.sorted()
             if track.metric.kind == "counter":
-                slots, times, raw = _numbers(slots, times, raw)
-                _rates(track, slots, times, raw, values)
+                slots, times, raw = numbers(slots, times, raw)
+                rates(track, slots, times, raw, values)
             else:
-                _levels(slots, raw, values)
+                levels(slots, raw, values)
             came[slots] = True
             self._remember(track, window, slots, times, raw)
         seen = np.isfinite(track.time)
@@ -300,7 +317,7 @@ class Ring:
         return values.astype(np.float32), np.isfinite(values) | missing
 
     def _remember(self, track: _Track, window: _Window, slots: Slots, times: Floats, raw: Floats) -> None:
-        _remember(track, slots, times, raw, self.interval_s)
+        remember(track, slots, times, raw, self.interval_s)
         for source, rows in zip(window.sources, window.slots, strict=True):
             track.source[rows] = source
 
@@ -351,7 +368,7 @@ class Ring:
         return {
             "closed": np.array([closed, self._started], np.int64),
             "sources": np.array(list(self._sources), np.str_),
-            "metrics": np.array([f"{axis} {name}" for (axis, name), _ in tracks], np.str_),
+            "metrics": np.array([" ".join(key) for key, _ in tracks], np.str_),
             "which": which,
             **{f"array{place}": array for place, array in enumerate(distinct)},
         }
@@ -368,11 +385,12 @@ class Ring:
         self._sources = {str(source): place for place, source in enumerate(saved["sources"])}
         self._wait = (now, now + self.interval_s + self.lateness_s)
         for key, places in zip(saved["metrics"].tolist(), saved["which"].tolist(), strict=True):
-            axis, _, name = key.partition(" ")
+            axis, name, part = (*key.split(" ", 2), "")[:3]
             metric = self._metrics.get(name)
             if metric is not None and metric.axis == axis:
                 arrays = {n: saved[f"array{at}"].copy() for n, at in zip(PER_SLOT, places, strict=True) if at >= 0}
-                self._tracks[metric.key] = _restored(metric, arrays)
+                self._tracks[(*metric.key, part)] = _restored(metric, arrays)
+                self._parts.setdefault(name, set()).add(part)
                 self._behind |= {int(source) for source in np.unique(arrays["source"]) if source >= 0}
                 self._sizes[axis] = max(self._sizes.get(axis, 0), arrays["time"].size)
         return True
@@ -413,6 +431,15 @@ def fit(tick: Tick, fleet: Fleet) -> Tick:
     return Tick(tick.at, values, sampled, tick.events)
 
 
+def _joined(metric: Metric, one: FloatArray, other: FloatArray) -> FloatArray:
+    """Two parts of each row as one; a part that is missing adds nothing."""
+    if metric.join == "max":
+        larger: FloatArray = np.fmax(one, other)
+        return larger
+    total: FloatArray = np.where(np.isnan(one), other, one + np.nan_to_num(other))
+    return total
+
+
 # --- saved tracks ---------------------------------------------------------------------------------------------------
 
 
@@ -433,63 +460,3 @@ def _restored(metric: Metric, arrays: Mapping[str, Floats]) -> _Track:
         array = arrays.get(name)
         setattr(track, name, array if array is not None and array.size == size else np.full(size, np.nan))
     return track
-
-
-# --- one window -----------------------------------------------------------------------------------------------------
-
-
-def _numbers(slots: Slots, times: Floats, values: Floats) -> tuple[Slots, Floats, Floats]:
-    good = np.isfinite(values)
-    return slots[good], times[good], values[good]
-
-
-def _last_of_slot(slots: Slots) -> BoolArray:
-    last = np.ones(slots.size, np.bool_)
-    last[:-1] = slots[1:] != slots[:-1]
-    return last
-
-
-def _levels(slots: Slots, raw: Floats, values: Floats) -> None:
-    """Gauges, codes and masks: the last sample; NaN where that says that there is nothing to report."""
-    last = _last_of_slot(slots)
-    values[slots[last]] = raw[last]
-
-
-def _rates(track: _Track, slots: Slots, times: Floats, raw: Floats, values: Floats) -> None:
-    """Counters: what was added since the last sample of the tick before, per second of the samples' own time.
-
-    A decrease is a reset, after which the new value is what was added: never negative, never a wrap of 2^64. Without
-    a sample to count from there is no rate yet, which is not the same as missing.
-    """
-    if not slots.size:
-        return
-    first = np.ones(slots.size, np.bool_)
-    first[1:] = slots[1:] != slots[:-1]
-    longest = np.fmax(REBASE_S, 4 * np.nan_to_num(track.cadence[slots], nan=0.0))
-    with np.errstate(invalid="ignore"):
-        known = np.isfinite(track.value[slots]) & (times - track.time[slots] <= longest)
-    since = np.where(first, np.where(known, track.time[slots], times), np.roll(times, 1))
-    base = np.where(first, np.where(known, track.value[slots], raw), np.roll(raw, 1))
-    added = np.where(raw >= base, raw - base, np.fmax(raw, 0.0))
-    added = np.where(added < 2.0**63, added, 0.0)  # an unsigned counter that stepped back below zero
-    starts = np.flatnonzero(first)
-    total, span = np.add.reduceat(added, starts), np.add.reduceat(times - since, starts)
-    counted = span > 0
-    values[slots[starts][counted]] = total[counted] / span[counted]
-
-
-def _remember(track: _Track, slots: Slots, times: Floats, raw: Floats, interval_s: float) -> None:
-    """Last sample and cadence per row. The cadence is the shorter of the last two gaps, so that one lost sample does
-    not double it, and at least one interval, as a tick shows no more than one sample."""
-    good = np.isfinite(raw)
-    slots, times, raw = slots[good], times[good], raw[good]
-    if not slots.size:
-        return
-    before = np.where(np.r_[True, slots[1:] != slots[:-1]], track.time[slots], np.roll(times, 1))
-    last = _last_of_slot(slots)
-    rows, gap = slots[last], (times - before)[last]
-    with np.errstate(invalid="ignore"):
-        shorter = np.fmin(track.gap[rows], gap)
-        track.cadence[rows] = np.where(np.isfinite(shorter), np.fmax(shorter, interval_s), np.nan)
-    track.gap[rows] = np.where(np.isfinite(gap), gap, track.gap[rows])
-    track.time[rows], track.value[rows] = times[last], raw[last]

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,9 @@ from detectors.packaged import TableError as TableError
 from detectors.packaged import table as table
 from detectors.packaged import text
 
-MetricKind = Literal["gauge", "counter", "last_code", "bitmask"]
+MetricKind = Literal["gauge", "counter", "last_code", "bitmask", "enum", "since"]
+#: How several series of one row become one: "" = they say the same thing, so one of them speaks for all.
+Join = Literal["", "sum", "max"]
 
 #: DCGM prints "no value" as a number: these, and a hundred times these where an exporter made percent of a ratio.
 #: (dcgm_structs.h: int32 0x7ffffff0 and up, int64 0x7ffffffffffffff0 and up, fp64 2^47 and up.)
@@ -27,7 +29,10 @@ _BLANK_FROM = 9_223_372_036_854_775_792.0
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One canonical metric. Values outside ``low``..``high`` are impossible; ``harm`` is high, low or empty."""
+    """One canonical metric. Values outside ``low``..``high`` are impossible; ``harm`` is high, low or empty.
+
+    ``since``: scraped as a time of day (unix s); a tick holds the seconds from it to its sample.
+    """
 
     name: str
     axis: str
@@ -37,6 +42,7 @@ class Metric:
     high: float
     harm: str
     aliases: tuple[str, ...]
+    join: Join = ""
 
     @property
     def key(self) -> MetricKey:
@@ -148,16 +154,29 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
 
 def _metric(row: Mapping[str, str]) -> Metric:
     kind = row["kind"]
-    if kind not in ("gauge", "counter", "last_code", "bitmask"):
-        raise TableError(f"metrics.csv, {row['metric']}: kind {kind!r} is none of gauge, counter, last_code, bitmask")
+    if kind not in get_args(MetricKind):
+        raise TableError(f"metrics.csv, {row['metric']}: kind {kind!r} is none of {', '.join(get_args(MetricKind))}")
+    if row["join"] not in get_args(Join):
+        raise TableError(f"metrics.csv, {row['metric']}: join {row['join']!r} is neither sum nor max nor empty")
     low, high, aliases = float(row["low"]), float(row["high"]), tuple(row["aliases"].split())
-    return Metric(row["metric"], row["axis"], row["unit"], cast(MetricKind, kind), low, high, row["harm"], aliases)
+    kind, join = cast(MetricKind, kind), cast(Join, row["join"])
+    return Metric(row["metric"], row["axis"], row["unit"], kind, low, high, row["harm"], aliases, join)
+
+
+def spellings(metric: Metric) -> Iterator[str]:
+    """Every name a metric is scraped under: those of the table, DCGM's in lower case as its older bindings print them,
+    and counters with the ending that OpenMetrics gives them."""
+    for alias in metric.aliases:
+        for name in dict.fromkeys((alias, alias.lower() if alias.startswith("DCGM_FI_") else alias)):
+            yield name
+            if metric.kind == "counter" and not name.endswith("_total"):
+                yield f"{name}_total"
 
 
 def _aliases(metrics: Iterable[Metric]) -> dict[str, str]:
     alias: dict[str, str] = {}
     for metric in metrics:
-        for raw in metric.aliases:
+        for raw in spellings(metric):
             if alias.setdefault(raw, metric.name) != metric.name:
                 raise TableError(f"metrics.csv: {raw} stands for both {alias[raw]} and {metric.name}")
     return alias

@@ -16,7 +16,7 @@ from backend.clock import unix
 from backend.facts import Batch, RawEvent, Series
 from backend.incidents.record import Delta
 from backend.ingest.bundle.folder import ARRIVALS, VERSION
-from backend.ingest.bundle.recorded import LOGS, TELEMETRY, TURN, label_of, labels_of, name_of
+from backend.ingest.bundle.recorded import LOGS, PART, TELEMETRY, TURN, label_of, labels_of, name_of
 from backend.ingest.logs import logs_batch, read_rows
 from backend.replay.files import line
 from backend.store import cluster as cluster_rows
@@ -148,7 +148,8 @@ class Recorder:
         if not name or label_of(series.label.axis, labels_of(series.label)) != series.label:
             self.left_out += series.times.size
             return []
-        said = ",".join(f'{key}="{value.translate(_ESCAPES)}"' for key, value in labels_of(series.label).items())
+        labels = labels_of(series.label) | ({PART: series.part} if series.part else {})
+        said = ",".join(f'{key}="{value.translate(_ESCAPES)}"' for key, value in labels.items())
         pairs = zip(series.values.tolist(), series.times.tolist(), strict=True)
         return [f"{name}{{{said}}} {_number(value)} {at!r}\n".encode() for value, at in pairs]
 

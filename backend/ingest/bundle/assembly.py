@@ -25,9 +25,9 @@ MOST_PLANNED = 1_000_000
 class _Plan:
     """What ``assemble`` makes of one sample of each of certain series: whose samples stand for whom.
 
-    take: place of the sample of each Series; metrics, labels, parts: what it is of; pair: of each sample, which of ``heard``
-    (exporter, node) it shows, -1 = none; reason: of each sample, for which of ``reasons`` it comes to nothing, -1 = for
-    none.
+    take: place of the sample of each Series; metrics, labels, parts: what it is of; pair: of each sample, which of
+    ``heard`` (exporter, node) it shows, -1 = none; reason: of each sample, for which of ``reasons`` it is left out,
+    -1 = for none.
     """
 
     take: NDArray[np.intp]

@@ -60,10 +60,11 @@ def source(*answers: Answer | PromError, matchers: str = "") -> tuple[Prometheus
 def test_one_query_an_axis_asks_for_exactly_the_needed_names() -> None:
     made, reader = source(matchers='cluster="main"')
     made.read(NEEDS, T, T + 15)
-    (gpu, _, _), (node, _, _) = reader.asked
+    (gpu, _, _), (node, _, _), *_ = reader.asked
     assert gpu == (
         '{__name__=~"DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS|DCGM_FI_DEV_XID_ERROR|DCGM_FI_DEV_XID_ERRORS'
-        '|gpu_junction_temperature",cluster="main"}'
+        "|dcgm_fi_dev_gpu_temp|dcgm_fi_dev_gpu_temp_celsius|dcgm_fi_dev_xid_error|dcgm_fi_dev_xid_errors"
+        '|dcgm_gpu_temp|dcgm_xid_errors|gpu_junction_temperature",cluster="main"}'
     )
     assert node == '{__name__=~"node_load1|up",cluster="main"}'
 
