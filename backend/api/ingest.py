@@ -17,12 +17,13 @@ from backend.api.guard import Sender, parts_of, watch_of
 from backend.api.intake import Intake
 from backend.api.nodes import json
 from backend.api.problems import Problem
-from backend.api.schemas import rows_body, topology_body, write_body
+from backend.api.schemas import journal_body, rows_body, topology_body, write_body
 from backend.clock import unix
 from backend.facts import Batch
 from backend.ingest.base import SourceError
 from backend.ingest.infiniband import infiniband_batch
 from backend.ingest.jobs import jobs_batch
+from backend.ingest.journal_push import journal_batch
 from backend.ingest.logs import logs_batch, read_rows
 from backend.ingest.remote_write import decode
 from backend.ingest.rows import Reject
@@ -141,6 +142,15 @@ def logs(request: Request, watch: WatchOf, parts: PartsOf, body: Plain) -> Respo
     batch = logs_batch(rows, now, parse, tails)
     tails.flush()
     return taken(request, watch, batch, rows.rejects, len(rows.rows) - len(batch.events))
+
+
+@router.post("/journal", operation_id="ingest_journal", response_model=Taken, openapi_extra=journal_body())
+def journal(request: Request, watch: WatchOf, body: Plain) -> Response:
+    """Entries of systemd journals, as journalctl -o export or -o json prints them. Those that a rule hits are committed
+    as events before the 2xx, under the same keys as the journal itself gives; the others are counted."""
+    now = unix(watch.clock.now())
+    batch, counted = readable(lambda: journal_batch(body, now, parse))
+    return taken(request, watch, batch, (), counted)
 
 
 JOB_EXAMPLE = {

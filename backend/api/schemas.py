@@ -72,6 +72,17 @@ def topology_body() -> dict[str, Any]:
     )
 
 
+def journal_body() -> dict[str, Any]:
+    """Entries of a journal, in either of its two formats."""
+    example = '{"__REALTIME_TIMESTAMP":"1772366400000000","_HOSTNAME":"gpu-0412","_TRANSPORT":"kernel","MESSAGE":"..."}'
+    return _body(
+        {
+            "application/vnd.fdo.journal": {"schema": {"type": "string", "format": "binary"}},
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": example},
+        }
+    )
+
+
 def write_body() -> dict[str, Any]:
     """A protobuf WriteRequest in a snappy block."""
     return _body({"application/x-protobuf": {"schema": {"type": "string", "format": "binary"}}})
