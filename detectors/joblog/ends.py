@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from detectors.joblog.rules import SIGNALS
+
 #: End states and reasons (Slurm job states, Kubernetes pod reasons) and the class each one proves.
 STATES = {
     "TIMEOUT": "time_limit",
@@ -29,8 +31,6 @@ STATES = {
     "UNSCHEDULABLE": "unschedulable_resources",
 }
 WELL = frozenset({"COMPLETED", "SUCCEEDED"})
-#: Signals that name a class by themselves (Linux numbers).
-SIGNALS = {11: "segfault", 7: "shared_memory_exhausted"}
 MAX_ERROR_FILE = 1 << 20
 
 

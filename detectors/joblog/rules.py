@@ -14,6 +14,20 @@ MAX_CHARS = 8192
 KEPT_CHARS = 400
 #: Levels, from what may be first to what says only that something failed. good and note fail nothing.
 LEVELS = ("cause", "surface", "symptom", "echo", "note", "good")
+#: Signals that name a class by themselves (Linux numbers).
+SIGNALS = {11: "segfault", 7: "shared_memory_exhausted"}
+#: Whose a failure is, and whether to run it again, in words for a person.
+SAYS = {
+    "hardware": "A fault of the machine, not of your code",
+    "yours": "Your job, not the machine",
+    "platform": "The platform, neither your code nor a broken machine",
+    "unknown": "The cause is not in these logs",
+}
+AGAIN = {
+    "yes": "it is safe to resubmit",
+    "changed": "resubmit after a change",
+    "unknown": "do not resubmit blindly",
+}
 #: Letters by which literals are looked up in a line.
 GRAM = 4
 UNKNOWN = "unknown_insufficient_evidence"
@@ -342,14 +356,15 @@ def classify_lines(table: Table, lines: Sequence[str]) -> Hit | None:
     return read_lines(table, lines).first()
 
 
-def read_lines(table: Table, lines: Sequence[str]) -> Reading:
-    """Decoded lines of one stream, in order. Linear in them."""
+def read_lines(table: Table, lines: Sequence[str], behinds: Sequence[int] = ()) -> Reading:
+    """Decoded lines of one stream, in order. Linear in them. ``behinds``: characters of the stream up to the end of
+    each line, where lines between them were left out; hits number the lines from 1 as given."""
     hits: list[Hit] = []
     progress: list[Progress] = []
     done: int | None = None
     behind, chained, ignored, before = 0, False, False, ""
     for number, line in enumerate(lines, 1):
-        behind += len(line) + 1
+        behind = behinds[number - 1] if behinds else behind + len(line) + 1
         hit = None if quoted(before) else table.hit(line, line=number, behind=behind)
         if hit is not None and IGNORED not in line:
             named = hit.level in ("cause", "surface", "symptom")

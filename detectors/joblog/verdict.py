@@ -10,7 +10,7 @@ from detectors.joblog.cause import Culprit, Finding, Suspect, first_cause
 from detectors.joblog.ends import End
 from detectors.joblog.flight import Held, ranks_of
 from detectors.joblog.reading import Sheet
-from detectors.joblog.rules import CLEAN, UNKNOWN, LogClass, Table, sure_of
+from detectors.joblog.rules import AGAIN, CLEAN, SAYS, UNKNOWN, LogClass, Table, sure_of
 from detectors.joblog.stacks import Stand
 
 #: Hosts that complain of their links at once: from here on it is the fabric, and its nodes are victims.
@@ -184,19 +184,6 @@ def _alternates(found: Finding, log_class: str, end: End) -> tuple[str, ...]:
     )[:3]
 
 
-_SAYS = {
-    "hardware": "A fault of the machine, not of your code",
-    "yours": "Your job, not the machine",
-    "platform": "The platform, neither your code nor a broken machine",
-    "unknown": "The cause is not in these logs",
-}
-_AGAIN = {
-    "yes": "it is safe to resubmit",
-    "changed": "resubmit after a change",
-    "unknown": "do not resubmit blindly",
-}
-
-
 def _sentence(known: LogClass, found: Finding, culprit: Culprit | None, exclude: bool) -> str:
     if known.name == CLEAN:
         return "No failure: the logs end well, or hold nothing but warnings."
@@ -207,12 +194,12 @@ def _sentence(known: LogClass, found: Finding, culprit: Culprit | None, exclude:
     if known.name == "ecc_row_remap_pending":
         return f"A memory repair waits for a reset{where}; the job itself did not fail of it: {known.advice}."
     name = known.name.replace("_", " ")
-    head = f"{_SAYS[known.whose]}: {name}{where}"
+    head = f"{SAYS[known.whose]}: {name}{where}"
     if known.whose == "unknown" and known.name != UNKNOWN:
         head = f"{name[0].upper()}{name[1:]}{where}; these logs do not show why"
     if known.name == UNKNOWN:
-        head = f"{_SAYS['unknown']}: they only show what followed{where}"
-    return f"{head}; {_AGAIN[known.resubmit]}{avoid}: {known.advice}."
+        head = f"{SAYS['unknown']}: they only show what followed{where}"
+    return f"{head}; {AGAIN[known.resubmit]}{avoid}: {known.advice}."
 
 
 def _where(culprit: Culprit | None) -> str:
