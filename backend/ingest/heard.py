@@ -60,10 +60,16 @@ def spoken(said: Said) -> str:
 def events(lines: Sequence[Line], parse: Parse, host: str, now: float) -> Iterator[RawEvent]:
     """What ``parse`` knows of the lines of one file or stream, in order. ``host``: whose lines they are where they do
     not say; ``now`` (unix s): the time of lines that bear none, and the latest that a line may have."""
-    said = [line for line in lines if line.said.source not in JOB_SOURCES]
+    said = [
+        (line, part)
+        for line in lines
+        if line.said.source not in JOB_SOURCES
+        for part in line.whole.split("\n")
+        if part.strip()
+    ]
     place = 0
-    for text in joined(line.whole.replace("\n", " ") for line in said):
-        line = said[place]
+    for text in joined(part for _, part in said):
+        line, _ = said[place]
         place += text.count("\n") + 1
         code = parse(text)
         if code is not None:
@@ -82,20 +88,20 @@ def event(line: Line, text: str, code: KernelCode, host: str, now: float) -> Raw
         namespace=code.namespace,
         code=code.code,
         text=clean(text)[:KEPT_CHARS],
-        dedupe=key(line, where, text),
+        dedupe=key(line, where, text, code),
         pci=code.pci,
         job=said.attrs.get("job", ""),
         attrs=attrs,
     )
 
 
-def key(line: Line, host: str, text: str) -> str:
+def key(line: Line, host: str, text: str, code: KernelCode) -> str:
     """The same for the same line, whatever it was read from: a record of the kernel by boot and its own clock, any
     other by host and time, and one without a time by where it stands."""
     said = line.said
     boot, since = said.attrs.get("boot", ""), said.attrs.get("monotonic_us", "")
     if boot and since:
-        return f"kernel:{_hash(f'{host}|{boot}|{since}|{said.text}')}"
+        return f"kernel:{_hash(f'{host}|{boot}|{since}|{code.namespace}|{code.code}|{code.pci}|{said.text}')}"
     if said.at is not None:
         return f"line:{_hash(f'{host}|{said.source}|{said.at:.6f}|{text}')}"
     return f"place:{_hash(f'{line.place}|{text}')}"

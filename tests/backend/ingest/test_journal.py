@@ -95,6 +95,13 @@ def test_messages_that_are_bytes_or_came_twice_are_read() -> None:
     assert len(found) == 1 and found[0].text.endswith("\ufffd")
 
 
+def test_a_message_of_several_lines_tells_each_code_under_its_own_key() -> None:
+    two = f"{XID}\n{XID.replace('9d', '1b')}"
+    found = read(source(Journal(entry(1, two)))).events
+    assert [event.pci for event in found] == ["0000:9d:00", "0000:1b:00"]
+    assert len({event.dedupe for event in found}) == 2
+
+
 def test_what_a_service_says_is_not_the_kernels_word() -> None:
     journal = Journal(entry(1, _TRANSPORT="stdout", SYSLOG_IDENTIFIER="job"))
     assert read(source(journal)).events == ()
