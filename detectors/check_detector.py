@@ -299,4 +299,5 @@ def _rows(axis: Axis, order: NDArray[np.intp]) -> Axis:
         rack_of=axis.rack_of[order],
         by_peers=place[axis.by_peers][kept],
         peer_starts=np.r_[0, np.cumsum(sizes)].astype(np.int32),
+        leaf_of=axis.leaf_of[order] if len(axis.leaf_of) else axis.leaf_of,
     )

@@ -23,6 +23,20 @@ class FleetRow:
     role: str = ""
     model: str = ""
     rack: str = ""
+    switch: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Rows of an axis that sit in nodes and share their job, rack and switch: ports, mounts, NFS calls. The place of a
+    row is its slot; ``node`` int32[n] holds the slots of the nodes."""
+
+    kind: str
+    ids: Sequence[str]
+    names: Sequence[str]
+    node: IntArray
+    models: Sequence[str]
+    roles: Sequence[str]
 
 
 class _Codes(dict[str, int]):
@@ -32,9 +46,11 @@ class _Codes(dict[str, int]):
         return np.array([self.setdefault(text, len(self)) if text else -1 for text in texts], np.int32)
 
 
-def draw(cluster: str, epoch: int, nodes: Sequence[FleetRow], gpus: Sequence[FleetRow]) -> Fleet:
+def draw(
+    cluster: str, epoch: int, nodes: Sequence[FleetRow], gpus: Sequence[FleetRow], parts: Sequence[Parts] = ()
+) -> Fleet:
     """The Fleet of these rows; a node's own ``node`` is its slot."""
-    jobs, roles, models, racks = _Codes(), _Codes(), _Codes(), _Codes()
+    jobs, roles, models, racks, switches = _Codes(), _Codes(), _Codes(), _Codes(), _Codes()
     axes: dict[str, Axis] = {}
     for kind, rows in (("node", nodes), ("gpu", gpus)):
         live = np.array([row.live for row in rows], np.bool_)
@@ -53,7 +69,10 @@ def draw(cluster: str, epoch: int, nodes: Sequence[FleetRow], gpus: Sequence[Fle
             rack_of=racks.of(row.rack for row in rows),
             by_peers=by_peers,
             peer_starts=starts,
+            leaf_of=switches.of(row.switch for row in rows),
         )
+    for some in parts:
+        axes[some.kind] = _of_parts(some, axes["node"], models.of(some.models), roles.of(some.roles))
     return Fleet(
         cluster=cluster,
         epoch=epoch,
@@ -64,6 +83,27 @@ def draw(cluster: str, epoch: int, nodes: Sequence[FleetRow], gpus: Sequence[Fle
         models=tuple(models),
         racks=tuple(racks),
         slots={(kind, id_): slot for kind, axis in axes.items() for slot, id_ in enumerate(axis.ids)},
+        switches=tuple(switches),
+    )
+
+
+def _of_parts(parts: Parts, nodes: Axis, model_of: IntArray, role_of: IntArray) -> Axis:
+    node = parts.node
+    live, job_of = nodes.live[node], nodes.job_of[node]
+    by_peers, starts = peers(live, job_of, model_of, role_of)
+    return Axis(
+        kind=parts.kind,
+        ids=tuple(parts.ids),
+        names=tuple(parts.names),
+        live=live,
+        node_of=node,
+        job_of=job_of,
+        role_of=role_of,
+        model_of=model_of,
+        rack_of=nodes.rack_of[node],
+        by_peers=by_peers,
+        peer_starts=starts,
+        leaf_of=nodes.leaf_of[node],
     )
 
 

@@ -71,7 +71,11 @@ class Axis:
     A slot is never reused within an epoch; a retired row keeps its slot with ``live`` False. ``node_of``, ``job_of``,
     ``role_of``, ``model_of`` and ``rack_of`` hold codes into the tuples of the Fleet, -1 for "none" or "unknown".
     ``by_peers`` lists the live slots that have a job, so that peers (same job, model and role) are contiguous;
-    ``peer_starts`` holds the offsets of the groups in it and ends with ``len(by_peers)``.
+    ``peer_starts`` holds the offsets of the groups in it and ends with ``len(by_peers)``. ``leaf_of`` holds codes into
+    ``Fleet.switches`` (-1 = unknown), or nothing where no switch is known.
+
+    Ports (nic): the role is the rail, ``mlx5_0``. Mounts (mount): the role is the mount point, the model what is
+    mounted there. NFS calls (mount_op): the role is the call, the model the export, the name that of the mount.
     """
 
     kind: str
@@ -85,6 +89,7 @@ class Axis:
     rack_of: IntArray
     by_peers: IntArray
     peer_starts: IntArray
+    leaf_of: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -103,6 +108,7 @@ class Fleet:
     models: tuple[str, ...]
     racks: tuple[str, ...]
     slots: Mapping[tuple[str, str], int]
+    switches: tuple[str, ...] = ()
 
     def entity(self, kind: str, slot: int) -> Entity:
         """The entity in one row; raises KeyError or IndexError for a row that does not exist."""

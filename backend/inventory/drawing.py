@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from backend.facts import AttemptFacts
 from backend.inventory.journal import Card, Place
-from detectors.fleet import FleetRow, draw
+from detectors.fleet import FleetRow, Parts, draw
 from detectors.model import Fleet
 
 
@@ -21,7 +21,12 @@ class Here(NamedTuple):
 
 
 def draw_fleet(
-    cluster: str, epoch: int, places: Sequence[Place], cards: Sequence[Card], held: Iterable[AttemptFacts]
+    cluster: str,
+    epoch: int,
+    places: Sequence[Place],
+    cards: Sequence[Card],
+    held: Iterable[AttemptFacts],
+    parts: Sequence[Parts] = (),
 ) -> Fleet:
     """Rows in order of their slots; "" for the job of what has none, or several that cannot be told apart."""
     here = on_nodes(held)
@@ -30,15 +35,15 @@ def draw_fleet(
     for p in places:
         mine = here.get(p.name, ())
         job, part = (mine[0].attempt.job, mine[0].part) if len(mine) == 1 else ("", "")
-        nodes.append(FleetRow(p.name, p.name, p.slot, p.retired_at is None, job, part, p.model, p.rack))
+        nodes.append(FleetRow(p.name, p.name, p.slot, p.retired_at is None, job, part, p.model, p.rack, p.switch))
     rows: list[FleetRow] = []
     for c in cards:
         mine = here.get(c.place.name, ())
         job = job_of(c, mine, size[c.place.name]) if mine or c.job else ""
         part = next((one.part for one in mine if one.attempt.job == job), "")
         live = c.retired_at is None and c.place.retired_at is None
-        rows.append(FleetRow(c.id, c.name, c.place.slot, live, job, part, c.model, c.place.rack))
-    return draw(cluster, epoch, nodes, rows)
+        rows.append(FleetRow(c.id, c.name, c.place.slot, live, job, part, c.model, c.place.rack, c.place.switch))
+    return draw(cluster, epoch, nodes, rows, parts)
 
 
 def on_nodes(held: Iterable[AttemptFacts]) -> dict[str, list[Here]]:

@@ -14,11 +14,13 @@ from backend.clock import unix
 from backend.facts import AttemptFacts, Batch, DeviceLabel, VersionFacts
 from backend.inventory.cards import Cards
 from backend.inventory.drawing import draw_fleet
-from backend.inventory.journal import Card, Journal, Place
+from backend.inventory.journal import Card, Journal, Part, Place
 from backend.inventory.ledger import Ledger
 from backend.inventory.outs import OBSERVED, Outs
+from backend.inventory.parts import MOST, Parts
 from backend.inventory.places import Places
-from backend.inventory.writing import Sounds, write_cards, write_places
+from backend.inventory.writing import Sounds, write_cards, write_parts, write_places
+from backend.model.cluster import Device
 from backend.store import cables, outages
 from backend.store import cluster as rows
 from backend.store.attempts import AttemptsNow, record_attempts
@@ -46,6 +48,7 @@ class Inventory:
         self._journal = Journal()
         self._places = Places(self._journal)
         self._cards = Cards(self._journal, self._places)
+        self._parts = Parts(self._journal, self._places)
         self._work = AttemptsNow()
         self._ledger, self._ledger_read = Ledger(cluster), False
         self._outs = Outs()
@@ -63,9 +66,7 @@ class Inventory:
         known = {row.name: row for row in rows.nodes(session, self.cluster)}
         for row in sorted(known.values(), key=lambda row: (row.first_seen, row.name)):
             self._places.restore(row, self.cluster)
-        for device in rows.devices(session, self.cluster):
-            if device.kind == "gpu" and device.node in self._places:
-                self._cards.restore(device, self.cluster)
+        self._restore(rows.devices(session, self.cluster))
         self._sounds.restore(set(rows.silent(session, self.cluster)))
         self._work.restore(rows.running(session, self.cluster))
         self._outs.restore(outages.open_outages(session, self.cluster))
@@ -100,16 +101,22 @@ class Inventory:
         for row in places:
             if self._places.restore(row, self.cluster):
                 self._sounds.unsure()  # whether it is noted as silent must be read
-        for device in cards:
-            if device.kind == "gpu" and device.node in self._places:
+        self._restore(cards)
+
+    def _restore(self, devices: Iterable[Device]) -> None:
+        for device in devices:
+            if device.node in self._places and device.kind == "gpu":
                 self._cards.restore(device, self.cluster)
+            elif device.node in self._places and device.kind in MOST:
+                self._parts.restore(device, self.cluster)
 
     @property
     def fleet(self) -> Fleet:
         """The fleet of now. ``epoch`` rises when rows come or go; a job that starts makes a new Fleet of the same."""
         if self._fleet is None or self._journal.stale:
             places, cards = list(self._places), list(self._cards)
-            self._fleet = draw_fleet(self.cluster, self._journal.epoch, places, cards, self._work.held.values())
+            held, parts = self._work.held.values(), self._parts.drawn()
+            self._fleet = draw_fleet(self.cluster, self._journal.epoch, places, cards, held, parts)
             self._journal.stale = False
         return self._fleet
 
@@ -129,7 +136,7 @@ class Inventory:
             place = self._places.known(label.node)
             return place.slot if place else None
         if label.axis != "gpu":
-            return None
+            return self._parts.slot(label)
         card = self._cards.by_id(label.uuid) or self._cards.at(label.node, label.pci, label.index)
         return card.slot if card else None
 
@@ -181,6 +188,9 @@ class Inventory:
                 if card is None or card.label != label:
                     card = self._cards.learn(label, now, exporter=True)
                 self._heard(card.place if card else None, now)
+            elif label.axis in MOST and (place := self._places.met(label.node, now)) is not None:
+                self._parts.learn(label, place, now)
+                self._heard(place, now)
         for one in batch.series:
             if one.metric == UP and one.values.size and one.values[-1] > 0:
                 self._places.hear(self._places.known(one.label.node), now)
@@ -242,12 +252,13 @@ class Inventory:
         gone, self._cards.to_drop = self._cards.to_drop, {}
         write_cards(session, self.cluster, [one for one in touched if isinstance(one, Card)], gone, now)
         self._ledger.save(session)
+        write_parts(session, self.cluster, [one for one in touched if isinstance(one, Part)], now)
         touched.clear()
         self._sounds.save(session, list(self._places))
 
     def _distrust(self, _session: Session) -> None:
         """The transaction was rolled back: nothing that was written in it can be counted on."""
-        everything: Iterable[Place | Card] = (*self._places, *self._cards)
+        everything: Iterable[Place | Card | Part] = (*self._places, *self._cards, *self._parts)
         for row in everything:
             row.saved = None
             self._journal.touched.add(row)

@@ -91,7 +91,36 @@ class Card:
         return more | {name: getattr(self, name) for name in CARD}
 
 
-Row = Place | Card
+@dataclass(slots=True, eq=False)
+class Part:
+    """A port, a mount, or a call of an NFS client. ``index``: its name, its mount point, or the call; ``export``: what
+    is mounted there."""
+
+    slot: int
+    kind: str
+    place: Place
+    index: str
+    export: str
+    first_seen: datetime
+    saved: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.place.name, *((self.export, self.index) if self.kind == "mount_op" else (self.index, "")))
+
+    @property
+    def id(self) -> str:
+        """``node/nic:mlx5_0``, ``node/mount:/scratch``, ``node/mount:store:/export#READ``."""
+        if self.kind == "mount_op":
+            return f"{self.place.name}/mount:{self.export}#{self.index}"
+        return f"{self.place.name}/{self.kind}:{self.index}"
+
+    def row(self, cluster: str) -> dict[str, Any]:
+        said = {"id": self.id, "index": self.index, "pci": "", "model": self.export, "first_seen": self.first_seen}
+        return {"cluster": cluster, "kind": self.kind, "node": self.place.name, "retired_at": None, **said}
+
+
+Row = Place | Card | Part
 
 
 class Journal:

@@ -78,7 +78,7 @@ class Places:
         if place is None:
             return None
         self.hear(place, now)
-        before = (place.rack, place.model)
+        before = (place.rack, place.switch, place.model)
         for name in ("rack", "switch", "clique", "model", "partitions"):
             if value := getattr(facts, name):
                 setattr(place, name, value)
@@ -91,7 +91,7 @@ class Places:
             self._state(place, facts)
             if source not in place.listed_by:
                 place.listed_by = tuple(sorted({*place.listed_by, source}))
-        self._journal.note(place, rows_moved=False, redraw=before != (place.rack, place.model))
+        self._journal.note(place, rows_moved=False, redraw=before != (place.rack, place.switch, place.model))
         return place
 
     def _state(self, place: Place, facts: NodeFacts) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlmodel import Session
 
 from backend.clock import utc
-from backend.inventory.journal import Card, Place, Row
+from backend.inventory.journal import Card, Part, Place, Row
 from backend.store import cluster as rows
 from backend.store import spans
 
@@ -41,6 +41,11 @@ def write_cards(
     ids = {row["id"] for row in changed}
     rows.put_devices(session, [row | {"last_seen": now} for row in changed])
     spans.seat_devices(session, cluster, {card.id: card.seat for card in touched if card.id in ids}, now)
+
+
+def write_parts(session: Session, cluster: str, touched: Iterable[Part], now: datetime) -> None:
+    """Ports, mounts and calls that are new; they are not followed over places, for their place is what they are."""
+    rows.put_devices(session, [row | {"last_seen": now} for row in _unsaved(touched, cluster)])
 
 
 def _unsaved(ones: Iterable[Row], cluster: str) -> list[dict[str, Any]]:
