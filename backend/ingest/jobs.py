@@ -77,7 +77,8 @@ Words = Annotated[str, BeforeValidator(_words)]
 
 class JobRow(Row):
     """One attempt. Times are unix s or RFC 3339; ``nodes`` and ``excluded`` are lists or hostlists; ``gpus`` are the
-    indices held on each node; ``signal`` 0 is none."""
+    indices held on each node; ``signal`` 0 is none. Which files it prints into is not taken from a push: whoever may
+    push could have any user's files read."""
 
     job: Name = Field(min_length=1)
     restart: int = Field(0, ge=0, le=2_147_483_647)
@@ -103,7 +104,6 @@ class JobRow(Row):
     dependency: Words = ""
     requeued_by: Name = ""
     limit_s: float | None = Field(None, ge=0)
-    outputs: tuple[Words, ...] = Field((), max_length=16, strict=False)
     source: Name = ""
 
     @field_validator("state")
@@ -178,6 +178,5 @@ def attempt_of(row: JobRow) -> AttemptFacts:
         dependency=row.dependency,
         requeued_by=row.requeued_by,
         limit_s=row.limit_s,
-        outputs=row.outputs,
         source=row.source,
     )

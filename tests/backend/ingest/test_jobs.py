@@ -76,7 +76,9 @@ def test_what_else_a_scheduler_knows_of_an_attempt() -> None:
     )
     assert attempt.gpus == (("gpu-0001", (1,)), ("gpu-0002", (0, 3))) and attempt.roles == (("gpu-0001", "stage-3"),)
     assert (attempt.unit, attempt.array, attempt.exit_code, attempt.signal) == ("s2A", "1200_7", 1, None)
-    assert (attempt.limit_s, attempt.outputs, attempt.reason) == (3600.0, ("/home/a/7.out",), "NodeDown")
+    assert (attempt.limit_s, attempt.outputs, attempt.reason) == (3600.0, (), "NodeDown"), (
+        "paths are not taken from pushes"
+    )
     assert len(long.reason) == 4096 and [reject.row for reject in rejects] == [1]
 
 
