@@ -196,6 +196,7 @@ class DeviceRow:
     rack: str  #: where it stands
     since: str  #: how long
     incident: Link  #: its incident; text ``none`` where there is none
+    href: str = ""  #: its node's page
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,7 @@ class Fleet:
     counts: tuple[Count, ...]  #: filter chips
     map: Figure  #: the rack map
     map_means: str  #: what a cell, a row and a block are
+    cluster: str  #: the page of racks, leaves and odd ones out
     rings: tuple[Ring, ...]  #: open incidents on the map
     rows: tuple[DeviceRow, ...]  #: not healthy, worst first
     more_rows: int  #: how many more there are than shown
@@ -304,6 +306,7 @@ class Incident:
     victims: str  #: who folded under it; empty = nobody
     victim_names: tuple[str, ...]  #: their names
     before: tuple[DeedRow, ...]  #: what changed before it
+    history: Link  #: the page of its node; empty = it has none
     alike: str  #: how often this was seen before
     timeline: tuple[Line, ...]  #: everything that happened, oldest first
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from frontend import contexts, words
+from frontend import contexts, contexts_cluster, words
 
 #: Which template draws which page.
 TEMPLATES: Final[Mapping[type, str]] = {
@@ -22,6 +22,9 @@ TEMPLATES: Final[Mapping[type, str]] = {
     contexts.System: "system.html",
     contexts.SignIn: "sign_in.html",
     contexts.Problem: "problem.html",
+    contexts_cluster.NodePage: "node.html",
+    contexts_cluster.DevicePage: "device.html",
+    contexts_cluster.ClusterPage: "cluster.html",
 }
 
 

@@ -55,8 +55,8 @@ class NodeHistory:
     @property
     def known(self) -> bool:
         """Somebody told of this node at some time."""
-        lanes = (self.jobs, self.incidents, self.exclusions, self.outages, self.changes, self.devices)
-        return self.node is not None or any(lanes)
+        lanes = (self.jobs, self.incidents, self.exclusions, self.outages, self.devices)
+        return self.node is not None or any(lanes) or any(one.node == self.name for one in self.changes)
 
 
 def node_history(session: Session, name: str, node: str, start: datetime, end: datetime) -> NodeHistory:

@@ -52,6 +52,7 @@ def changes(
     cluster: str,
     *,
     node: str = "",
+    nodes: Sequence[str] | None = None,
     job: str = "",
     item: str = "",
     since: datetime | None = None,
@@ -59,10 +60,12 @@ def changes(
     before: int | None = None,
     limit: int = 500,
 ) -> list[Change]:
-    """Changes, newest first. ``node``: its own, and those of the whole cluster. ``before``: the id to go on from."""
+    """Changes, newest first. ``node``, ``nodes``: theirs, and those of the whole cluster. ``before``: the id to go on
+    from."""
     query = select(Change).where(col(Change.cluster) == cluster)
-    if node:
-        query = query.where(or_(col(Change.node) == node, (col(Change.node) == "") & (col(Change.job) == "")))
+    of_nodes = [node] if node else nodes
+    if of_nodes is not None:
+        query = query.where(or_(col(Change.node).in_(of_nodes), (col(Change.node) == "") & (col(Change.job) == "")))
     if job:
         query = query.where(col(Change.job) == job)
     if item:

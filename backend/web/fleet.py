@@ -14,6 +14,7 @@ from backend.answers.pages import standing
 from backend.store import incidents
 from backend.web import cells, shown
 from backend.web.base import Visit, frame, page, visit
+from backend.web.past import node_path
 from frontend import chips, sentences
 from frontend.contexts import DeviceRow, Fleet, Link
 from frontend.figures.rack_map import MOST_GPUS
@@ -52,6 +53,7 @@ def context(session: Session, seen: Visit, state: str, rack: str) -> Fleet:
         counts=cells.counts(fleet, seen, state),
         map=cells.map_figure(fleet, seen, rack),
         map_means=means(fleet),
+        cluster=seen.link("/cluster"),
         rings=cells.rings(fleet, seen, rack),
         rows=tuple(rows[:MOST_ROWS]),
         more_rows=max(0, len(rows) - MOST_ROWS),
@@ -77,7 +79,7 @@ def device_rows(fleet: FleetState, seen: Visit, state: str, rack: str) -> Sequen
     """Reasons, worst first; the healthy have one row a node when asked for."""
     if state == "ok":
         fine = [n for n in fleet.nodes if "ok" in n.gpus and (not rack or n.rack == rack)]
-        return [healthy_row(n.name, n.rack, n.job, n.gpus.count("ok")) for n in fine]
+        return [healthy_row(n.name, n.rack, n.job, n.gpus.count("ok"), seen) for n in fine]
     chosen = [t for t in fleet.troubles if (not state or t.state == state) and (not rack or t.rack == rack)]
     return [device_row(t, seen) for t in chosen]
 
@@ -91,9 +93,11 @@ def device_row(t: Trouble, seen: Visit) -> DeviceRow:
         rack=t.rack or "none",
         since=age((seen.now - t.since).total_seconds()),
         incident=Link(str(t.incident), seen.link(f"/incidents/{t.incident}")) if t.incident else Link("none", ""),
+        href=seen.link(node_path(t.node)),
     )
 
 
-def healthy_row(name: str, rack: str, job: str, gpus: int) -> DeviceRow:
+def healthy_row(name: str, rack: str, job: str, gpus: int, seen: Visit) -> DeviceRow:
     why = f"{gpus} GPUs are healthy."
-    return DeviceRow(name, chips.DEVICE["ok"], why, job or "none", rack or "none", "", Link("none", ""))
+    none, href = Link("none", ""), seen.link(node_path(name))
+    return DeviceRow(name, chips.DEVICE["ok"], why, job or "none", rack or "none", "", none, href)

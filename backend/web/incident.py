@@ -15,6 +15,7 @@ from backend.answers.incident_story import IncidentStory, incident_story
 from backend.answers.what_changed import WINDOW, Suspect
 from backend.web import decision, evidence
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
+from backend.web.past import node_path
 from frontend import chips, sentences
 from frontend.contexts import DeedRow, Hypothesis, Incident, Line, Link, Told
 from frontend.words import capital, clock, count, kind_words, listed, moment, of_device, sentence, span
@@ -100,6 +101,7 @@ def context(session: Session, seen: Visit, story: IncidentStory, told: Told | No
         victims=victims(story),
         victim_names=tuple(row.victims),
         before=before(story),
+        history=Link(f"History of {row.node}", seen.link(node_path(row.node))) if row.node else Link("", ""),
         alike=alike(story),
         timeline=timeline(story, seen),
     )

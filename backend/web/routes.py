@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from backend.web import figures, fleet, incident, incidents, live, now, sign_in, system
+from backend.web import cluster, figures, fleet, incident, incidents, live, node, now, sign_in, system
 from backend.web.base import HEADERS, NeedSignIn, NoPage, sign_in_path
 from backend.web.problem import AWAY, problem
 from backend.writes import Invalid
@@ -37,7 +37,7 @@ class Files(StaticFiles):
 
 def routers(pages: Environment) -> tuple[APIRouter, ...]:
     """Every page, a router each, and what they fetch."""
-    made = (now, fleet, incidents, incident, system, sign_in)
+    made = (now, fleet, cluster, node, incidents, incident, system, sign_in)
     return (*(module.router(pages) for module in made), figures.router(), live.router())
 
 

@@ -23,6 +23,8 @@ TITLE = 0.36
 HEADROOM = 0.12
 #: Characters that fit across the figure at 12 px, beside the decision at 1280 and on a phone.
 WIDE_CHARS, NARROW_CHARS = 84, 42
+#: Beyond this a moment is told with its day, in s.
+LONG_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Something that held from ``start`` to ``end`` (unix s). ``absent`` is drawn grey: nothing could be seen."""
+    """Something that held from ``start`` to ``end`` (unix s). ``absent`` is drawn grey: nothing could be seen.
+    ``tone``: the state whose tint it has; ``quiet`` is the ground on which trouble stands out."""
 
     start: float
     end: float
     text: str
     absent: bool = False
+    tone: str = "suspect"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,19 +124,20 @@ def _reach(series: Series) -> list[float]:
 
 def _traces(lane: Lane, story: Story, y: str, theme: Theme) -> list[dict[str, Any]]:
     found = _line(lane.series, y, theme) if lane.series is not None else []
+    stamp = "%d %b %H:%M" if story.end - story.start > LONG_S else "%H:%M:%S"
     first = [e for e in lane.events if e.at == story.cause_at]
     later = [e for e in lane.events if e.at != story.cause_at]
     if later:
         marker = {"symbol": "line-ns-open", "size": 12, "color": theme["ink-2"], "line": {"width": 1.5}}
-        found.append(_marks(later, y, marker))
+        found.append(_marks(later, y, marker, stamp))
     if first:
-        found.append(_marks(first[:1], y, {"symbol": "x", "size": 10, "color": theme["failed"]}))
+        found.append(_marks(first[:1], y, {"symbol": "x", "size": 10, "color": theme["failed"]}, stamp))
     if not found:
         found.append({"type": "scatter", "x": [story.start * 1000], "y": [None], "yaxis": y, "hoverinfo": "skip"})
     return found
 
 
-def _marks(events: Sequence[Event], y: str, marker: dict[str, Any]) -> dict[str, Any]:
+def _marks(events: Sequence[Event], y: str, marker: dict[str, Any], stamp: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -141,7 +146,7 @@ def _marks(events: Sequence[Event], y: str, marker: dict[str, Any]) -> dict[str,
         "yaxis": y,
         "marker": marker,
         "text": [inert(shorten(e.text, 90)) for e in events],
-        "hovertemplate": "%{x|%H:%M:%S} UTC: %{text}<extra></extra>",
+        "hovertemplate": f"%{{x|{stamp}}} UTC: %{{text}}<extra></extra>",
     }
 
 
@@ -157,7 +162,8 @@ def _line(series: Series, y: str, theme: Theme) -> list[dict[str, Any]]:
 
 
 def _block(level: Level, story: Story, y: str, theme: Theme) -> dict[str, Any]:
-    """A level as a block across its lane: grey for absence, the tint of suspicion otherwise."""
+    """A level as a block across its lane: grey for absence, else the tint of its tone."""
+    quiet = level.tone == "quiet"
     return {
         "type": "rect",
         "layer": "below",
@@ -166,8 +172,8 @@ def _block(level: Level, story: Story, y: str, theme: Theme) -> dict[str, Any]:
         "yref": f"{y} domain",
         "y0": 0.06,
         "y1": 0.94,
-        "fillcolor": theme["fig-grid" if level.absent else "suspect-tint"],
-        "line": {"width": 0 if level.absent else 1, "color": theme["suspect"]},
+        "fillcolor": theme["fig-grid" if level.absent else "fig-band" if quiet else f"{level.tone}-tint"],
+        "line": {"width": 0 if level.absent or quiet else 1, "color": theme["suspect" if quiet else level.tone]},
     }
 
 

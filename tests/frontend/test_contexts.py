@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from jinja2 import meta
 
-from frontend import contexts
+from frontend import contexts, contexts_cluster
 from frontend.render import TEMPLATES, environment
 
-#: The environment's own, and the macros that each template imports as ``p``.
-GLOBALS = {"static", "p"}
+#: The environment's own, and the macros that templates import as ``p`` and ``h``.
+GLOBALS = {"static", "p", "h"}
+MODULES = (contexts, contexts_cluster)
 
 
 def used(name: str) -> set[str]:
@@ -35,11 +36,11 @@ def test_a_template_uses_exactly_the_fields_of_its_context(page: type, template:
 
 
 def test_every_page_context_has_a_template() -> None:
-    pages = {c for c in vars(contexts).values() if isinstance(c, type) and "frame" in getattr(c, "__annotations__", {})}
-    assert pages == set(TEMPLATES)
+    classes = {c for module in MODULES for c in vars(module).values() if isinstance(c, type)}
+    assert {c for c in classes if "frame" in getattr(c, "__annotations__", {})} == set(TEMPLATES)
 
 
 def test_every_field_says_what_it_is_for() -> None:
-    source = Path(contexts.__file__).read_text("utf-8")
-    bare = [line for line in source.splitlines() if re.match(r"    \w+: ", line) and "#: " not in line]
+    lines = [line for module in MODULES for line in Path(str(module.__file__)).read_text("utf-8").splitlines()]
+    bare = [line for line in lines if re.match(r"    \w+: ", line) and "#: " not in line]
     assert not bare

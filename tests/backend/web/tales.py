@@ -13,9 +13,11 @@ from backend.facts import Blast, GuardVerdict, HypothesisFacts, PlannedStep, Run
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.events import Event, Finding
 from backend.model.incidents import Entry, Incident
+from backend.model.past import Cable, Change, DeviceSpan, NodeSpan, Outage, Version
+from backend.model.work import Allocation, Attempt
 from backend.registry import Parts
 from detectors.model import Evidence
-from tests.backend.web.site import beats, fleet, jobs, name, uuid
+from tests.backend.web.site import NODES, beats, fleet, jobs, name, rack, uuid
 
 LINE = "NVRM: Xid (PCI:0000:9d:00): 79, pid=4711, GPU has fallen off the bus."
 
@@ -32,6 +34,7 @@ def fill(parts: Parts) -> None:
         dark_nodes(session, now)
         history(session, now)
         beats(session, now)
+        changes(session, now)
 
 
 def incident(session: Session, now: datetime, minutes: float, **more: Any) -> Incident:
@@ -370,3 +373,39 @@ def exclude(session: Session, row: Incident | None, node: str, at: datetime) -> 
             until=at + timedelta(days=7),
         )
     )
+
+
+def changes(session: Session, now: datetime) -> None:
+    """What the site runs: one odd driver, a roll-out, a reboot, a swapped card, leaves of two rails."""
+    for i in range(NODES):
+        driver = "570.86.15" if i == 20 else "575.51.03"
+        for item, value, source in (("driver", driver, "gpu exporter"), ("kernel", "5.15.0-105", "node exporter")):
+            since = now - timedelta(days=3)
+            session.add(Version(cluster="main", node=name(i), item=item, source=source, value=value, since=since))
+        session.add(NodeSpan(cluster="main", node=name(i), rack=rack(i), start=now - timedelta(days=40)))
+        for g in range(8):
+            seat = DeviceSpan(cluster="main", device=uuid(i, g), node=name(i), index=str(g), pci=f"0000:{g}b:00")
+            seat.start = now - timedelta(days=40)
+            session.add(seat)
+            tie = Cable(cluster="main", kind="ib", node=name(i), port=f"mlx5_{g}/1", peer=f"leaf-{g + 1}", rail=str(g))
+            tie.start = now - timedelta(days=40)
+            session.add(tie)
+    for node, item, before, value, hours, by in (
+        (name(20), "driver", "575.51.03", "570.86.15", 5, "ansible"),
+        (name(20), "boot", "", (now - timedelta(hours=5)).isoformat(), 5, ""),
+        ("", "image", "ubuntu-22.04-3", "ubuntu-22.04-4", 50, "maya"),
+    ):
+        row = Change(cluster="main", node=node, item=item, before=before, value=value, by=by, source="pushed")
+        row.at = now - timedelta(hours=hours)
+        session.add(row)
+    for job, start, end in (("41190", 60, 34), ("41201", 33, 27), ("41150", 160, 70)):
+        begin, last = now - timedelta(hours=start), now - timedelta(hours=end)
+        row_of = Attempt(cluster="main", job=job, restart=0, run="vision-sft", user="ada", state="NODE_FAIL")
+        row_of.start, row_of.end = begin, last
+        session.add(row_of)
+        held = Allocation(cluster="main", job=job, restart=0, node=name(20), start=begin, end=last, size=3)
+        held.gpus = list(range(8))
+        session.add(held)
+    out = Outage(cluster="main", node=name(20), source="observed", start=now - timedelta(minutes=40), state="drain")
+    out.reason, out.user = "[watchkeeper] gpu_bus_loss gpu=1 inc=1", "watchkeeper"
+    session.add(out)
