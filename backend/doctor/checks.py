@@ -9,12 +9,14 @@ from pathlib import Path
 from backend.clients.loki import LokiReader
 from backend.clients.promql import PrometheusReader
 from backend.clients.slurm import Run, SlurmCli, run_bounded
-from backend.doctor import channels, cluster, host, kubernetes, logs
+from backend.clients.slurm_accounting import Accounting
+from backend.clients.slurm_rest import SlurmRest
+from backend.doctor import channels, cluster, host, kubernetes, logs, slurm_ways
 from backend.doctor.database import database
 from backend.doctor.line import Check, Line, examine, failed, off, ok, warning
 from backend.ingest.journal import run_some
 from backend.ingest.kmsg import DEVICE
-from backend.registry import kubernetes_of
+from backend.registry import kubernetes_of, slurm_of
 from backend.settings import Cluster, Settings, SettingsError, load
 from detectors.catalogue import Catalogue, TableError
 from detectors.catalogue import load as load_catalogue
@@ -80,7 +82,7 @@ def mode(settings: Settings) -> Iterator[Line]:
 
 def _hand(one: Cluster) -> str:
     """As the registry chooses it."""
-    slurm = one.slurm is not None and one.slurm.cli and one.backend != "kubernetes"
+    slurm = one.slurm is not None and (one.slurm.cli or bool(one.slurm.rest_url)) and one.backend != "kubernetes"
     kube = one.kubernetes is not None and one.backend != "slurm"
     if one.backend == "simulated" or not (slurm or kube):
         return ""
@@ -103,6 +105,9 @@ def _slurm(one: Cluster, settings: Settings, run: Run) -> Iterator[Check]:
     name = f"{one.name} slurm"
     if one.slurm is None and one.kubernetes is not None:
         return
+    yield from _slurm_ways(one, run)
+    if one.slurm is not None and one.slurm.rest_url and not one.slurm.cli:
+        return
     if one.slurm is None or not one.slurm.cli:
         text = f"no [cluster.slurm] in {one.name}: no jobs, and nothing can be drained"
         yield Check(name, lambda: [off(name, text, "Add [cluster.slurm].")])
@@ -114,6 +119,21 @@ def _slurm(one: Cluster, settings: Settings, run: Run) -> Iterator[Check]:
     yield Check(f"{name} jobs", partial(cluster.slurm_jobs, f"{name} jobs", cli, user, uid))
     look = partial(cluster.slurm_right, f"{name} right to drain", cli, user, uid, settings.mode)
     yield Check(f"{name} right to drain", look)
+
+
+def _slurm_ways(one: Cluster, run: Run) -> Iterator[Check]:
+    """slurmrestd and the accounting, where they are configured."""
+    if one.slurm is None:
+        return
+    timeout_s = min(one.slurm.timeout_s, PATIENCE_S)
+    slurm = slurm_of(one.model_copy(update={"slurm": one.slurm.model_copy(update={"timeout_s": timeout_s})}))
+    if isinstance(slurm, SlurmRest):
+        name = f"{one.name} slurmrestd"
+        yield Check(name, partial(slurm_ways.rest, name, slurm, one.slurm.cli))
+    if one.slurm.accounting and one.slurm.cli:
+        name = f"{one.name} slurm accounting"
+        cli = SlurmCli(one.slurm.conf, timeout_s, run)
+        yield Check(name, partial(slurm_ways.accounting, name, Accounting(cli, PATIENCE_S)))
 
 
 def _kubernetes(one: Cluster, settings: Settings) -> Iterator[Check]:

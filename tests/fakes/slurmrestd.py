@@ -23,7 +23,8 @@ def number(value: int) -> dict[str, Any]:
 
 @dataclass
 class Slurmrestd:
-    """One node and one job; what was asked stands in ``asked``. ``refusal`` is a key of REFUSALS."""
+    """One node and one job; what was asked stands in ``asked``. ``refusal`` is a key of REFUSALS; ``kept`` are records
+    of the accounting, None where there is no slurmdbd."""
 
     versions: tuple[int, ...] = (40, 41, 42)
     tokens: set[str] = field(default_factory=lambda: {"good"})
@@ -31,6 +32,7 @@ class Slurmrestd:
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
     failing: dict[str, Answer] = field(default_factory=dict)
     node: dict[str, Any] = field(default_factory=dict)
+    kept: list[dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         self.node = {
@@ -46,7 +48,7 @@ class Slurmrestd:
         }
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Answer:
-        path = url.split("/slurm/", 1)[1]
+        base, _, path = url.removeprefix("http://").partition("/")[2].partition("/")
         said = json.loads(body) if body else None
         self.asked.append((method, path, said))
         version, _, place = path.removeprefix("v0.0.").partition("/")
@@ -55,6 +57,9 @@ class Slurmrestd:
         if headers.get("X-SLURM-USER-TOKEN", "") not in self.tokens:
             status, words = REFUSALS[self.refusal]
             return Answer(status, words.encode())
+        if base == "slurmdb":
+            found = json.dumps({"jobs": self.kept, "errors": []}).encode()
+            return Answer(404, b"Unable find requested URL.") if self.kept is None else Answer(200, found)
         if place.rstrip("/") in self.failing:
             return self.failing[place.rstrip("/")]
         return Answer(200, json.dumps(self._answer(method, place.rstrip("/"), said)).encode())
