@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from detectors.catalogue import Metric, load
+from detectors.registry import detectors
 
 NODES, GPUS, METRICS = 24, 8, 60
 SCRAPE_S = 30.0
@@ -122,10 +123,13 @@ def _node(node: int) -> dict[str, Any]:
 
 
 def _gpu_telemetry(path: Path, times: np.ndarray[Any, Any]) -> int:
-    """All of the catalogue's metrics of GPUs, and others up to METRICS, family by family as scrapes are dumped."""
-    known = [(m.aliases[0], m) for m in load().metrics.values() if m.axis == "gpu"]
-    named: list[tuple[str, Metric | None]] = [*known]
-    named += [(f"DCGM_FI_PROF_OTHER_{n:02d}", None) for n in range(METRICS - len(known))]
+    """METRICS metrics of GPUs, family by family as scrapes are dumped: those that detectors ask for, others of the
+    catalogue, and a quarter that nobody knows."""
+    catalogue = load()
+    asked = {need for detector in detectors(catalogue) for need in detector.needs}
+    gpu = sorted((m for m in catalogue.metrics.values() if m.axis == "gpu"), key=lambda m: m.key not in asked)
+    named: list[tuple[str, Metric | None]] = [(m.aliases[0], m) for m in gpu[: METRICS * 3 // 4]]
+    named += [(f"DCGM_FI_PROF_OTHER_{n:02d}", None) for n in range(METRICS - len(named))]
     dice = np.random.default_rng(1)
     jitter = np.round(dice.uniform(0, 0.02, NODES), 3)
     with path.open("w") as out:

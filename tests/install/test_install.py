@@ -76,11 +76,12 @@ def test_make_install_needs_no_network_whatever_the_site_configures(
     run(["make", "--question", "install"], tree)  # a second one, without the folder, has nothing to do
 
 
-def test_the_wheel_holds_every_module_table_page_and_migration(wheelhouse: Path) -> None:
+def test_the_wheel_holds_every_module_table_page_and_migration(tree: Path, wheelhouse: Path) -> None:
     (wheel,) = wheelhouse.glob("watchkeeper-*.whl")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    tracked = run(["git", "ls-files", "-co", "--exclude-standard", "detectors", "backend", "frontend", "alembic"], ROOT)
-    ours = {re.sub(r"^alembic/", "backend/migrations/", name) for name in tracked.stdout.split()}
+    files = (path for top in ("detectors", "backend", "frontend", "alembic") for path in (tree / top).rglob("*"))
+    names = {path.relative_to(tree).as_posix() for path in files if path.is_file() and "__pycache__" not in path.parts}
+    ours = {re.sub(r"^alembic/", "backend/migrations/", name) for name in names}
     assert held == {name for name in ours if not name.endswith(("/README", ".md"))}
 
 
