@@ -1,0 +1,142 @@
+"""A wrapped run from its first moment to its exit: log, child, report, and the child's own exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from backend.wrap.child import Child, asks_to_end, hold_standard_streams
+from backend.wrap.place import Place, oom_kills
+from backend.wrap.streams import Copying, Log, begin
+from backend.wrap.words import USAGE, Options, WordError, leave, read, said
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn, Sequence
+
+#: A stream that nothing came from for this long after the child ended is held by something it left behind.
+LEFT_S = 0.25
+#: Longest wait for a log that a slow disk still has to take, in seconds.
+SLOW_DISK_S = 10.0
+
+
+def main(words: Sequence[str] | None = None) -> NoReturn:
+    """Never returns: ends the process with the child's exit code, 2 for words that cannot be read."""
+    words = sys.argv[1:] if words is None else words
+    if words[:1] == ["--help"] or words[:1] == ["-h"]:
+        leave(0, USAGE)
+    try:
+        options = read(words, os.environ)
+    except WordError as error:
+        leave(2, f"watchkeeper wrap: {error}\n\n{USAGE}")
+    os._exit(run(options))
+
+
+def run(options: Options) -> int:
+    """The child's exit code."""
+    hold_standard_streams()
+    place = Place(os.environ, options.command, options.job, options.name)
+    folder, path, fd = new_log(options.log_dir, place)
+    kills, terminals = oom_kills(), [] if options.no_pty else [n for n in (1, 2) if os.isatty(n)]
+    (out, child_out), (err, child_err) = channel(1 in terminals), channel(2 in terminals)
+    child = Child(options.command)
+    child.start(child_out, child_err)
+    os.close(child_out)
+    os.close(child_err)
+    copying = Copying((out, err), (1, 2), Log(fd))
+    copying.start()
+    child.wait(lambda: resize(copying, terminals))
+    settle(child, copying)
+    if child.code or options.tells:
+        report(options, place, child, copying.log, folder, path, oom_kills() - kills)
+    return child.code
+
+
+def channel(terminal: bool) -> tuple[int, int]:
+    """(to read, for the child): a pipe, or a pseudo-terminal of the same size that changes nothing of what passes."""
+    if terminal:
+        from backend.wrap.terminal import pair
+
+        return pair()
+    return os.pipe()
+
+
+def resize(copying: Copying, terminals: Sequence[int]) -> None:
+    if terminals:
+        from backend.wrap.terminal import same_size
+
+        for stream in copying.streams:
+            if stream.sink in terminals and not stream.ended:
+                same_size(stream.sink, stream.source)
+
+
+def new_log(log_dir: str, place: Place) -> tuple[str, str, int]:
+    """(folder, path, descriptor) of a log that was not there before; -1 where no folder takes one."""
+    job = place.job or time.strftime("%Y%m%dT%H%M%S", time.localtime()) + f"-{os.getpid()}"
+    name = "".join(c if c.isalnum() or c in "._+@=-" else "_" for c in f"{place.name}-{job}").lstrip(".")[:200]
+    name += f"-restart-{place.restart}" if place.restart else ""
+    why = ""
+    for base in (log_dir, os.path.join(os.environ.get("TMPDIR", "/tmp"), f"watchkeeper-logs-{os.getuid()}")):
+        folder = os.path.join(base, name)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            for number in range(1000):
+                more = f".again-{number}" if number else ""
+                path = os.path.join(folder, f"{place.label}{more}.log")
+                try:
+                    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o666)
+                except FileExistsError:
+                    continue
+                if why:
+                    said(f"{why}; the log is {path}")
+                return folder, path, fd
+        except OSError as error:
+            why = why or f"{log_dir} takes no log ({error.strerror})"
+    said(f"{why}; there is no log")
+    return "", "", -1
+
+
+def settle(child: Child, copying: Copying) -> None:
+    """The child has ended: pass on what it left in its streams. What it left running keeps them, and is served by a
+    process of its own."""
+    while not copying.ended:
+        if copying.quiet(time.monotonic(), LEFT_S):
+            copying.stop()
+            while not copying.ended:
+                child.next_signal(0.05)
+            stay_behind(copying)
+            break
+        if asks_to_end(child.next_signal(LEFT_S / 5)):
+            break
+    until = time.monotonic() + SLOW_DISK_S
+    while not copying.logged and copying.ended and time.monotonic() < until:
+        if asks_to_end(child.next_signal(0.05)):
+            break
+
+
+def stay_behind(copying: Copying) -> None:
+    """Daemons of the child go on printing; another process passes that on until they end."""
+    from backend.wrap.lingering import serve
+
+    serve([stream for stream in copying.streams if not stream.closed], copying.log)
+
+
+def report(options: Options, place: Place, child: Child, log: Log, folder: str, path: str, kills: int) -> None:
+    """Say what happened, within the patience. A second word to end cuts it short; the report is on disk by then."""
+    from backend.wrap.telling import tell
+
+    done: list[bool] = []
+    until = time.monotonic() + options.patience_s
+
+    def work() -> None:
+        try:
+            tell(options, place, child, log, folder, path, kills, until)
+        except Exception as error:  # noqa: BLE001 - the bulkhead: the exit code is the child's, whatever fails here
+            said(f"the report failed: {type(error).__name__}: {error}")
+
+    begin(work, lambda: done.append(True))
+    while not done and time.monotonic() < until + 0.5:
+        if asks_to_end(child.next_signal(until + 0.5 - time.monotonic())):
+            said("told to end; the report is not sent any further")
+            return
