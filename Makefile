@@ -14,7 +14,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-kubernetes bench picture score score-logs test-samples test-logs clean
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-kubernetes bench wrap picture score score-logs test-samples test-logs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -90,6 +90,10 @@ test-kubernetes: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# The job wrapper as one file for compute nodes: any Python from 3.8 on runs it, with nothing installed.
+wrap:
+	$(PYTHON) -m backend.wrap.pyz watchkeeper-wrap.pyz
 
 picture: $(STAMP)
 	$(BIN)/python -m tests.proof.picture

@@ -121,6 +121,10 @@ def _classify(logs: Words) -> None:
     logs.add_argument("--json", action="store_true", help="one JSON object a path")
 
 
+def _wrap(run: Words) -> None:
+    run.add_argument("words", nargs=argparse.REMAINDER, help="see watchkeeper wrap --help")
+
+
 def _ask(ask: Words) -> None:
     ask.add_argument("--server", default="http://127.0.0.1:8000", help="the running server")
     ask.add_argument("--cluster", default="", help="which cluster, where the server watches several")
@@ -172,6 +176,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "simulate": ("write a replay bundle of a simulated cluster, with its truth", _simulate),
     "import": ("take history in: accounting, kernel logs, bundles", _import),
     "classify": ("say of training logs what failed first, where, and what to do", _classify),
+    "wrap": ("run a command of a job; when it fails, report what failed first", _wrap),
     "nodes": ("verdict of each node", _ask),
     "incidents": ("open incidents, worst first", _ask),
     "exclusions": ("nodes that are kept from new work", _exclusions),
@@ -191,6 +196,10 @@ def port(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 could not (said on stderr), 2 wrong words, 130 interrupted."""
     words = sys.argv[1:] if argv is None else argv
+    if words and words[0] == "wrap":  # before the parser: the wrapper reads its own words, and the child must not wait
+        from backend.wrap import wrap
+
+        wrap.main(words[1:])
     chosen = next((word for word in words if not word.startswith("-")), "")
     arguments = parser(chosen).parse_args(words)
     try:

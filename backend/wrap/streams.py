@@ -228,8 +228,7 @@ class Copying:
     def _logged(self) -> None:
         self.logged = True
 
-    @property
-    def ended(self) -> bool:
+    def all_ended(self) -> bool:
         return all(stream.ended for stream in self.streams)
 
     def quiet(self, now: float, for_s: float) -> bool:

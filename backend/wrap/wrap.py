@@ -100,17 +100,17 @@ def new_log(log_dir: str, place: Place) -> tuple[str, str, int]:
 def settle(child: Child, copying: Copying) -> None:
     """The child has ended: pass on what it left in its streams. What it left running keeps them, and is served by a
     process of its own."""
-    while not copying.ended:
+    while not copying.all_ended():
         if copying.quiet(time.monotonic(), LEFT_S):
             copying.stop()
-            while not copying.ended:
+            while not copying.all_ended():
                 child.next_signal(0.05)
             stay_behind(copying)
             break
         if asks_to_end(child.next_signal(LEFT_S / 5)):
             break
     until = time.monotonic() + SLOW_DISK_S
-    while not copying.logged and copying.ended and time.monotonic() < until:
+    while not copying.logged and copying.all_ended() and time.monotonic() < until:
         if asks_to_end(child.next_signal(0.05)):
             break
 
