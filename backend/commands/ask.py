@@ -91,7 +91,20 @@ def text_of(value: Any) -> str:
 
 
 def nodes(arguments: argparse.Namespace) -> int:
-    return show(arguments, "nodes", ("node", "verdict", "binding", "until", "reasons"))
+    """With --json the verdicts as they are; as a table also where each node stands."""
+    if arguments.json:
+        return show(arguments, "nodes", ())
+    try:
+        verdicts = orjson.loads(ask(arguments, "nodes").content)["items"]
+        placed = orjson.loads(ask(arguments, "topology").content)["nodes"]
+    except AskError as error:
+        print(f"watchkeeper: {error}", file=sys.stderr)
+        return 1
+    where = {row["node"]: row for row in placed}
+    rows = [where.get(row["node"], {}) | row for row in verdicts]
+    told = [name for name in ("rack", "switch", "clique") if any(row.get(name) for row in rows)]
+    print(table(rows, ("node", *told, "verdict", "binding", "until", "reasons")))
+    return 0
 
 
 def incidents(arguments: argparse.Namespace) -> int:

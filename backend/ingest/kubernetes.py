@@ -99,6 +99,7 @@ class KubernetesSource:
             versions=(*self._told.versions(records, read_at), *self._told.images(pods, read_at)),
             maintenances=tuple(self._told.notices(records, read_at)),
             marks=moved,
+            listing=True,
         )
 
     # --- lists ------------------------------------------------------------------------------------------------------

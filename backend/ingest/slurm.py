@@ -69,6 +69,7 @@ class SlurmSource:
             dropped=dropped,
             versions=self._changed(nodes, read_at),
             maintenances=announced,
+            listing=True,
         )
 
     def _slowly(self, end: float) -> tuple[tuple[MaintenanceFacts, ...], dict[str, int]]:

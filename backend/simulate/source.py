@@ -23,6 +23,6 @@ class SimulatedSource:
 
     def read(self, needs: Set[Need], start: float, end: float) -> Batch:
         try:
-            return Batch(self.name, start, end, nodes=tuple(self._backend.inventory()))
+            return Batch(self.name, start, end, nodes=tuple(self._backend.inventory()), listing=True)
         except ActionError as error:
             raise SourceError(str(error), permanent=error.permanent) from error
