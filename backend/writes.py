@@ -14,8 +14,9 @@ from backend.model.actions import Decision, Exclusion, Order
 from backend.model.base import LARGEST_ID
 from backend.model.events import Event
 from backend.model.incidents import Incident
+from backend.model.learning import Label
 from backend.proposals import Conflict
-from backend.store import actions, events, incidents, people, system
+from backend.store import actions, events, incidents, labels, people, system
 from backend.store.claims import claim
 from backend.watch import Watch
 
@@ -78,6 +79,49 @@ def add_note(watch: Watch, incident_id: int, person: Person, text: str) -> None:
     with _writing(watch, person, "operator", "note", f"incident {incident_id}") as session:
         row = _incident(session, watch, incident_id)
         incidents.tell(session, row, watch.clock.now(), "note", said, person.name)
+
+
+def label(watch: Watch, person: Person, right: bool, cause: str = "", note: str = "", **about: int | str) -> Label:
+    """Say whether we were right about an incident (``incident=812``) or a job (``job="4711"``), and what it really
+    was: a class of job logs or a kind of fault. The last word of a person counts; what they said before stays."""
+    cause, note, target = cause.strip(), note.strip(), " ".join(f"{kind} {name}" for kind, name in about.items())
+    if cause and cause not in causes(watch):
+        raise Invalid(f"{cause!r} is no cause that is known here; there are {', '.join(causes(watch))}.")
+    if len(note) > NOTE_MAX:
+        raise Invalid(f"A note has at most {NOTE_MAX:,} characters; this one has {len(note):,}.")
+    with _writing(watch, person, "operator", "label", target) as session:
+        now = watch.clock.now()
+        row = Label(cluster=watch.cluster, at=now, by=person.name, right=right, cause=cause, note=note)
+        if "incident" in about:
+            incident = _incident(session, watch, int(about["incident"]))
+            verdict = labels.verdict_of_incident(session, incident)
+            row.incident_id, row.job, row.said = incident.id, incident.job, incident.kind
+            told = f"{person.name}: {said_of(right, cause)}" + (f" {note}" if note else "")
+            incidents.tell(session, incident, now, "label", told, person.name)
+        else:
+            row.job = str(about["job"])
+            verdict = labels.verdict_of_job(session, watch.cluster, row.job)
+            if verdict is None:
+                raise Missing(f"Nothing was said of job {row.job} in cluster {watch.cluster}; it has no verdict.")
+            row.said = verdict.code
+        row.event_id = verdict.id if verdict is not None else None
+        session.add(row)
+        session.flush()
+        return row
+
+
+def causes(watch: Watch) -> tuple[str, ...]:
+    """What a person may name as the real cause: classes of job logs, then kinds of faults."""
+    classes = watch.verdicts.rules.table.classes if watch.verdicts is not None else {}
+    return tuple(dict.fromkeys([*classes, *watch.catalogue.kinds]))
+
+
+def said_of(right: bool, cause: str) -> str:
+    """A label in words."""
+    named = cause.replace("_", " ")
+    if right:
+        return f"this was right, it was {named}." if named else "this was right."
+    return f"this was wrong, it was {named}." if named else "this was wrong."
 
 
 def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:

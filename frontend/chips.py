@@ -65,6 +65,7 @@ ENTRY: Final[Mapping[str, Chip]] = {
     "rejected": Chip("excluded", "rejected"),
     "acknowledged": Chip("you", "acknowledged"),
     "note": Chip("you", "note"),
+    "label": Chip("you", "label"),
     "resolving": Chip("you", "resolving"),
     "mitigated": Chip("done", "mitigated"),
     "closed": Chip("done", "closed"),

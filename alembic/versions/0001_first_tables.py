@@ -26,7 +26,7 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
 TABLES = """
     exclusion decision orders cluster node device attempt allocation
     devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark
-    incident entry message delivery users sessions tokens audit beat secret
+    incident entry message delivery users sessions tokens audit beat secret label modelartifact
 """
 
 
@@ -40,6 +40,7 @@ def upgrade() -> None:
     _messages()
     _people()
     _system()
+    _learning()
 
 
 def downgrade() -> None:
@@ -160,9 +161,7 @@ def _past() -> None:
     _table("devicespan", "id:big cluster:text device:text node:text index:text pci:text start:time end:time?", key="id")
     op.create_index("ix_devicespan_device", "devicespan", ["cluster", "device", "start"])
     op.create_index("ix_devicespan_node", "devicespan", ["cluster", "node", "start"])
-    _table(
-        "nodespan", "id:big cluster:text node:text rack:text switch:text clique:text start:time end:time?", key="id"
-    )
+    _table("nodespan", "id:big cluster:text node:text rack:text switch:text clique:text start:time end:time?", key="id")
     op.create_index("ix_nodespan_node", "nodespan", ["cluster", "node", "start"])
     _table(
         "version",
@@ -212,6 +211,8 @@ def _events() -> None:
         unique="cluster dedupe",
     )
     op.create_index("ix_event_node_at", "event", ["cluster", "node", "at"])
+    verdicts = sa.text("namespace = 'log'")
+    op.create_index("ix_event_verdict", "event", ["cluster", "job"], sqlite_where=verdicts, postgresql_where=verdicts)
     _table(
         "finding",
         """
@@ -345,4 +346,25 @@ def _system() -> None:
         name:text value:text created_at:time
     """,
         key="name",
+    )
+
+
+def _learning() -> None:
+    _table(
+        "label",
+        """
+        id:big cluster:text at:time by:text incident_id:big? job:text right:flag said:text cause:text note:text
+        event_id:big?
+    """,
+        key="id",
+    )
+    op.create_index("ix_label_incident", "label", ["cluster", "incident_id"])
+    op.create_index("ix_label_job", "label", ["cluster", "job"])
+    _table(
+        "modelartifact",
+        """
+        id:big cluster:text name:text version:count at:time n:count labels_to:big facts:json arrays:bytes
+    """,
+        key="id",
+        unique="cluster name version",
     )

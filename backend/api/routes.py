@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
 
-from backend.api import changes, docs, exclusions, history, incidents, ingest, joblogs, nodes, orders, system, topology
+from backend.api import (
+    changes,
+    docs,
+    exclusions,
+    history,
+    incidents,
+    ingest,
+    joblogs,
+    labels,
+    nodes,
+    orders,
+    system,
+    topology,
+)
 from backend.api.bodies import BodyLimit
 from backend.api.guard import Callers
 from backend.api.intake import Intake
@@ -22,7 +35,8 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 def routers() -> tuple[APIRouter, ...]:
     """Everything under PREFIX, a router a noun."""
     past = (history.router, changes.router, topology.router)
-    return (nodes.router, *past, exclusions.router, incidents.router, orders.router, ingest.router, joblogs.router)
+    told = (incidents.router, orders.router, labels.router)
+    return (nodes.router, *past, exclusions.router, *told, ingest.router, joblogs.router)
 
 
 def install(app: FastAPI) -> None:

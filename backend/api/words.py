@@ -32,6 +32,10 @@ def _host(name: str) -> str:
 Host = Annotated[str, StringConstraints(min_length=1, max_length=hostlist.MAX_NAME), AfterValidator(_host)]
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=REASON_MAX), AfterValidator(_storable)]
 Remark = Annotated[str, StringConstraints(max_length=REASON_MAX), AfterValidator(_storable)]
+#: The id of a job, as schedulers write it.
+JobId = Annotated[
+    str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$"), AfterValidator(_storable)
+]
 #: The text of a note, as long as it may be there.
 Note = Annotated[str, StringConstraints(min_length=1, max_length=NOTE_MAX), AfterValidator(_storable)]
 #: The number of a row, as its database can hold it.

@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import text
 from sqlmodel import Field, Index, LargeBinary, SQLModel, UniqueConstraint
 
 from backend.model.base import RowId, row_id, stored, when
+
+#: Verdicts on the logs of jobs are few among the events, and are looked up by their job.
+VERDICTS = text("namespace = 'log'")
 
 
 class Event(SQLModel, table=True):
@@ -16,6 +20,7 @@ class Event(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("cluster", "dedupe"),
         Index("ix_event_node_at", "cluster", "node", "at"),
+        Index("ix_event_verdict", "cluster", "job", sqlite_where=VERDICTS, postgresql_where=VERDICTS),
     )
     id: int | None = row_id()
     cluster: str

@@ -1,0 +1,109 @@
+"""labels: people say whether we were right, and what it really was; what is learnt is learnt from here."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from backend import writes
+from backend.api.guard import Reader, Writer, watch_of
+from backend.api.nodes import json
+from backend.api.words import JobId, Note, RowId
+from backend.model.learning import Label
+from backend.store import labels
+from backend.watch import Watch
+
+router = APIRouter(prefix="/labels", tags=["labels"])
+
+WatchOf = Annotated[Watch, Depends(watch_of)]
+
+
+class NewLabel(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"incident": 812, "right": False, "cause": "disk_full", "note": "/scratch had 0 bytes left"}]
+        },
+    )
+    incident: RowId | None = Field(default=None, description="Which incident; or else")
+    job: JobId | None = Field(default=None, description="the verdict on which job's logs.")
+    right: bool = Field(description="Whether we named the cause.")
+    cause: str = Field(
+        default="",
+        max_length=64,
+        pattern="^[a-z0-9_]*$",
+        description="The real one: a class of job logs, or a kind of fault; empty = nobody knows.",
+    )
+    note: Note | None = None
+
+    @model_validator(mode="after")
+    def one_target(self) -> NewLabel:
+        if (self.incident is None) == (self.job is None):
+            raise ValueError("name either an incident or a job")
+        return self
+
+
+class LabelRow(BaseModel):
+    """One person's word. ``said`` is what we had said then; ``verdict`` the event on the job's logs it speaks of."""
+
+    id: int
+    at: datetime
+    by: str
+    incident: int | None
+    job: str
+    right: bool
+    said: str
+    cause: str
+    note: str
+    verdict: int | None
+
+
+class LabelList(BaseModel):
+    items: list[LabelRow]
+    next: int | None = Field(description="Give it as ``before`` for the next page; null: that was all.")
+
+
+def row_of(row: Label) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "at": row.at,
+        "by": row.by,
+        "incident": row.incident_id,
+        "job": row.job,
+        "right": row.right,
+        "said": row.said,
+        "cause": row.cause,
+        "note": row.note,
+        "verdict": row.event_id,
+    }
+
+
+@router.post("", operation_id="add_label", response_model=LabelRow, status_code=201)
+def add_label(new: NewLabel, person: Writer, watch: WatchOf) -> Response:
+    """Say whether we were right about an incident or a job, and what it really was. A person's last word counts; what
+    they said before stays in the list."""
+    about: dict[str, int | str] = {"incident": new.incident} if new.incident is not None else {"job": new.job or ""}
+    row = writes.label(watch, person, new.right, new.cause, new.note or "", **about)
+    found = json(row_of(row))
+    found.status_code = 201
+    return found
+
+
+@router.get("", operation_id="list_labels", response_model=LabelList)
+def list_labels(
+    _: Reader,
+    watch: WatchOf,
+    incident: Annotated[RowId | None, Query(description="Only those of this incident.")] = None,
+    job: Annotated[str, Query(max_length=128, description="Only those that speak of this job.")] = "",
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    before: Annotated[RowId | None, Query()] = None,
+) -> Response:
+    """What people said, newest first, every word of it."""
+    with watch.store.read() as session:
+        rows = labels.page(session, watch.cluster, limit, before, incident_id=incident, job=job)
+        items = [row_of(row) for row in rows]
+    return json({"items": items, "next": rows[-1].id if len(rows) == limit else None})
