@@ -8,6 +8,7 @@ import pytest
 
 from backend.clients.slurm import SlurmCli
 from backend.clients.slurm_outputs import Writer, expand_pattern, files_of_step, outputs_of
+from backend.facts import AttemptFacts
 from tests.services.slurm import SlurmCluster
 
 ONE = Writer("42", user="ada", name="llm", node="gpu-0001.site.org")
@@ -57,9 +58,11 @@ def test_a_real_slurm_writes_where_we_look(cluster: SlurmCluster) -> None:
     jobs = [cluster.run(*named, "-J", "llm", f"--output={out}").strip() for out in asked]
     tasks = cluster.run(*named, "--array=3,11", f"--output={folder}/r-%A-%a-%4a-%j").strip()
 
-    def told() -> list[tuple[str, ...]]:
-        return [a.outputs for a in cli.jobs() if a.outputs and (a.job in jobs or a.array.startswith(f"{tasks}_"))]
+    def ended() -> list[AttemptFacts]:
+        mine = [a for a in cli.jobs() if a.job in jobs or a.array.startswith(f"{tasks}_")]
+        return [a for a in mine if a.state == "COMPLETED"]
 
-    cluster.wait("ended jobs", lambda: all(a.state == "COMPLETED" for a in cli.jobs()) and len(told()) == 5)
-    for (path,) in told():
+    cluster.wait("five ended jobs", lambda: len(ended()) == 5)
+    for attempt in ended():
+        (path,) = attempt.outputs
         assert Path(path).exists(), path
