@@ -2,6 +2,7 @@
 "use strict";
 
 const root = document.documentElement;
+root.classList.add("draws"); // a figure that is on its way does not say that it is missing
 const find = (selector, within = document) => [...within.querySelectorAll(selector)];
 const NARROW = matchMedia("(max-width: 48rem)"),
   DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -39,10 +40,9 @@ function address(path, more = {}) {
 }
 
 async function draw(el, again = false) {
-  if (!window.Plotly) return; // the "not drawn" state stays
-  const answer = await fetch(address(el.dataset.figure)).catch(() => null);
+  const answer = window.Plotly && (await fetch(address(el.dataset.figure)).catch(() => null));
   const text = answer?.ok ? await answer.text() : "";
-  if (!text) return;
+  if (!text) return el.classList.add("failed"); // says that it is not drawn, unless it was before
   const key = `${theme()} ${el.clientWidth} ${text}`;
   if (!el.isConnected || (el.drawn === key && !again)) return;
   const figure = JSON.parse(text);

@@ -58,6 +58,7 @@ def screenshots(page: Page, url: str, paths: dict[str, str], folder: Path) -> li
             for name, path in paths.items():
                 page.goto(url + path)
                 expect(page.locator("h1")).to_be_visible()
+                expect(page.locator("[data-figure]:not([data-drawn])")).to_have_count(0)
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= width, f"{name} at {width} px scrolls sideways: {wide} px"
                 file = folder / f"{name}-{width}-{theme}.png"
