@@ -35,6 +35,7 @@ def upgrade() -> None:
     _cluster()
     _work()
     _past()
+    _told()
     _events()
     _incidents()
     _messages()
@@ -178,6 +179,9 @@ def _past() -> None:
     )
     op.create_index("ix_change_at", "change", ["cluster", "at"])
     op.create_index("ix_change_node", "change", ["cluster", "node", "at"])
+
+
+def _told() -> None:
     _table(
         "outage",
         "cluster:text node:text source:text start:time end:time? state:text reason:text user:text",

@@ -19,7 +19,7 @@ from tests.conftest import NOW
 NODES = tuple(f"n{i}" for i in range(20))
 
 
-def change(node: str, item: str, value: str, hours: float, **more: str) -> Change:
+def change(node: str, item: str, value: str, hours: float, **more: Any) -> Change:
     row = Change(cluster="main", node=node, item=item, value=value, before="old", source="s", **more)
     row.at = NOW - timedelta(hours=hours)
     return row

@@ -7,8 +7,9 @@ from datetime import timedelta
 from backend.facts import AttemptFacts
 from backend.model.cluster import Node
 from backend.store import cluster as rows
-from backend.store.attempts import AttemptsNow, holds, record_attempts, settled
+from backend.store.attempts import AttemptsNow, holds, record_attempts
 from backend.store.engine import Store
+from backend.store.merging import merged
 from tests.conftest import NOW
 
 T = NOW.timestamp()
@@ -40,18 +41,18 @@ def test_what_holds_a_node_is_said_by_state_start_and_end() -> None:
     for state in ("PENDING", "COMPLETED", "REQUEUED", "CANCELLED"):
         assert not holds(AttemptFacts("7", state=state, start=T, nodes=("n1",)))
     assert not holds(AttemptFacts("7", state="RUNNING", nodes=("n1",)))
-    assert settled(AttemptFacts("7", state="FAILED"), T).end == T
-    assert settled(AttemptFacts("7", state="COMPLETED", end=T + 99), T).end == T
-    assert settled(AttemptFacts("7", state="RUNNING", end=T + 99), T).end is None
+    assert merged(None, AttemptFacts("7", state="FAILED"), T).end == T
+    assert merged(None, AttemptFacts("7", state="COMPLETED", end=T + 99), T).end == T
+    assert merged(None, AttemptFacts("7", state="RUNNING", end=T + 99), T).end is None
 
 
 def test_attempts_that_did_not_change_are_not_written_again() -> None:
     work = AttemptsNow()
     running = AttemptFacts("7", state="RUNNING", start=T, nodes=("n2", "n1"))
-    assert len(work.follow([running], (), T)) == 1
-    assert work.follow([running], (), T + 15) == []
+    assert len(work.news([running], (), T)) == 1
+    assert work.news([running], (), T + 15) == []
     work.distrust()
-    assert len(work.follow([running], (), T + 30)) == 1
+    assert len(work.news([running], (), T + 30)) == 1
 
 
 def test_a_whole_history_in_one_push_is_put_in_order(store: Store) -> None:
