@@ -17,6 +17,7 @@ from backend.facts import Rung
 from backend.incidents.record import Delta, Held
 from backend.model.incidents import Incident
 from backend.store import actions, findings, incidents
+from backend.store.cluster import attempts
 from backend.store.engine import Store
 from detectors.model import Finding, Tick
 
@@ -52,8 +53,9 @@ class Output:
         self._findings.close()
         with store.read() as session, (self._folder / "incidents.jsonl").open("wb") as out:
             found = every_incident(session, cluster)
+            runs = {a.job: a.run for a in attempts(session, cluster, {one.job for one in found if one.job})}
             for incident in found:
-                out.write(line(incident_row(session, incident)))
+                out.write(line(incident_row(session, incident, runs.get(incident.job, ""))))
             for name, document in account(session, found).items():
                 self._write(name, document)
         return len(found)
@@ -102,8 +104,8 @@ def every_incident(session: Session, cluster: str) -> list[Incident]:
     return found[::-1]
 
 
-def incident_row(session: Session, row: Incident) -> dict[str, Any]:
-    """A row of incidents.jsonl (contracts.md): the final state, with what was decided about it."""
+def incident_row(session: Session, row: Incident, run: str = "") -> dict[str, Any]:
+    """A row of incidents.jsonl (contracts.md): the final state, with what was decided about it. ``run``: of its job."""
     number = row.id or 0
     decision = actions.latest_plan(session, number)
     plan = decision.plan if decision is not None else []
@@ -123,7 +125,7 @@ def incident_row(session: Session, row: Incident) -> dict[str, Any]:
         "steps": [*(str(step["text"]) for step in plan), *advice],
         "exclude": sorted({str(step["node"]) for step in plan if step["rung"] == Rung.EXCLUDE.value}),
         "dark_sources": row.dark,
-        "run": row.run,
+        "run": row.run or run,
         "job": row.job,
         "findings": sorted({found.key for found in findings.of_incident(session, number)}),
     }

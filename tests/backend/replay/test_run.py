@@ -12,7 +12,7 @@ import pytest
 from backend.ingest.bundle.bundle import open_bundle
 from backend.replay.run import replay
 from detectors.catalogue import load
-from tests.bundles import TEMP, T, bundle, gpu, node
+from tests.bundles import TEMP, T, bundle, gpu, node, row, sacct
 
 LOST = "NVRM: Xid (PCI:0000:13:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 SCRAPE_S = 15.0
@@ -50,6 +50,17 @@ def test_a_lost_gpu_in_a_bundle_is_one_incident_with_its_plan(tmp_path: Path) ->
     assert {key.split("|")[0] for key in incident["findings"]} == {"kernel/xid", "telemetry/silence"}
     assert summary["incidents"] == 1
     assert summary["ticks"] >= SCRAPES - 1
+
+
+def test_an_incident_names_the_run_of_its_job(tmp_path: Path) -> None:
+    folder = a_lost_gpu(tmp_path / "b")
+    (folder / "jobs").mkdir()
+    (folder / "jobs" / "sacct.txt").write_text(
+        sacct(row(JobIDRaw=7, JobName="pretrain", State="RUNNING", End="Unknown"))
+    )
+    replay(open_bundle(folder), tmp_path / "out", load())
+    (incident,) = rows(tmp_path / "out", "incidents.jsonl")
+    assert (incident["job"], incident["run"]) == ("7", "pretrain")
 
 
 def test_findings_come_in_order_with_the_time_their_tick_closed(tmp_path: Path) -> None:
