@@ -289,6 +289,41 @@ class PrintedFacts:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReportFacts:
+    """What the job wrapper tells of one process that ended. ``id`` is the same for the same report told twice.
+
+    ``task`` of ``tasks``: its place among the wrappers of its attempt, None = it stands alone. ``rank`` is None where
+    it started the ranks itself. ``excerpt``: spans of its log, (number of the first line, bytes before it, text),
+    redacted where it ran. ``more_launches``: its launcher may start the ranks again by itself. ``whole``: the row.
+    """
+
+    id: str
+    at: float
+    host: str
+    job: str
+    restart: int
+    start: float
+    exit_code: int
+    signal: int | None = None
+    relaunch: int = 0
+    more_launches: bool = False
+    task: int | None = None
+    tasks: int | None = None
+    rank: int | None = None
+    name: str = ""
+    log_class: str = ""
+    asked_to_end: bool = False
+    oom_kills: int = 0
+    path: str = ""
+    excerpt: tuple[tuple[int, int, str], ...] = ()
+    whole: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return self.exit_code != 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """All that one read brought. ``start`` to ``end`` is the span it covered, so that absence means something.
@@ -318,6 +353,7 @@ class Batch:
     marks: Mapping[str, str | None] = field(default_factory=dict)
     more: bool = False
     cables: tuple[CableFacts, ...] = ()
+    reports: tuple[ReportFacts, ...] = ()
     listing: bool | None = None
 
 

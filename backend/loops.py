@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from backend import orders, pipeline, proposals, returns
+from backend import joining, orders, pipeline, proposals, returns
 from backend.clock import Clock, unix
 from backend.facts import Batch
 from backend.ingest.base import Follows, Source, SourceError
@@ -127,6 +127,7 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch), lambda: pulse(watch)),
         Loop(name, "loop", "decide", 0.5, lambda: proposals.propose(watch), stop.wait),
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
+        Loop(name, "loop", "join", 1.0, lambda: joining.join(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),
     ]
     for source, every_s in parts.sources.get(name, ()):

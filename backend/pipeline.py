@@ -20,7 +20,7 @@ from backend.incidents.correlate import correlate
 from backend.incidents.record import Delta, frozen_keys, record
 from backend.model.events import Event as EventRow
 from backend.ring import fit
-from backend.store import events, incidents, marks, system
+from backend.store import events, incidents, marks, reports, system
 from backend.watch import TICKS, Watch
 from detectors.fuse import Suspicion, fuse
 from detectors.model import BoolArray, Entity, Event, Finding, Fleet, Judged, Tick
@@ -65,6 +65,7 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
             rows += [left_row(session, watch, node, batch.source) for node in watch.inventory.take_left()]
             taken, duplicates = events.append_events(session, watch.cluster, rows)
             marks.keep_marks(session, watch.cluster, batch.source, batch.marks, now)
+            duplicates += len(batch.reports) - reports.put_reports(session, watch.cluster, batch.reports, now)
             if pushed:
                 hear(session, watch, batch)
         before = watch.ring.dropped + Counter({LATE: watch.ring.late})
@@ -82,7 +83,7 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
 
 def records_of(batch: Batch) -> int:
     """How much a batch tells of the cluster that is no event and no sample."""
-    told = (batch.nodes, batch.attempts, batch.versions, batch.outages, batch.maintenances, batch.cables)
+    told = (batch.nodes, batch.attempts, batch.versions, batch.outages, batch.maintenances, batch.cables, batch.reports)
     return sum(len(rows) for rows in told)
 
 

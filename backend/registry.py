@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
 
+from backend import joining
 from backend.act.base import ClusterBackend
 from backend.act.dry_run import DryRunBackend
 from backend.act.kubernetes import KubernetesBackend
@@ -176,9 +177,16 @@ def watch_of(
         ring=Ring(catalogue.metrics, cluster.interval_s, lateness_s),
         detectors=detectors.detectors(catalogue),
         backend=backend,
-        verdicts=Verdicts(LogRules.of(log_rules()), files=reads_job_logs(cluster)),
+        verdicts=verdicts_of(cluster, store),
         who=who,
     )
+
+
+def verdicts_of(cluster: Cluster, store: Store) -> Verdicts:
+    """Judges what jobs printed, with what their wrappers told."""
+    rules = LogRules.of(log_rules())
+    reported = partial(joining.sheets_of, store, cluster.name, rules)
+    return Verdicts(rules, files=reads_job_logs(cluster), reported=reported)
 
 
 def rules_of(settings: Settings, channels: tuple[str, ...], simulated: bool) -> Rules:

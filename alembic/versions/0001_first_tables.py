@@ -25,7 +25,7 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
 }
 TABLES = """
     exclusion decision orders cluster node device attempt allocation
-    devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark
+    devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark wrapreport
     incident entry message delivery users sessions tokens audit beat secret label modelartifact
 """
 
@@ -191,6 +191,19 @@ def _told() -> None:
         "maintenance",
         "cluster:text source:text name:text nodes:json start:time end:time? text:text",
         key="cluster source name",
+    )
+    _table(
+        "wrapreport",
+        """
+        cluster:text id:text job:text restart:count task:count? tasks:count? host:text at:time received_at:time
+        exit_code:count log_class:text joined:flag report:json
+    """,
+        key="cluster id",
+    )
+    op.create_index("ix_wrapreport_job", "wrapreport", ["cluster", "job", "restart"])
+    waiting = sa.text("NOT joined")
+    op.create_index(
+        "ix_wrapreport_waiting", "wrapreport", ["cluster"], sqlite_where=waiting, postgresql_where=waiting
     )
     _table(
         "cable",

@@ -29,6 +29,7 @@ from backend.ingest.remote_write import decode
 from backend.ingest.rows import Reject
 from backend.ingest.topology import topology_batch
 from backend.ingest.topology_csv import csv_batch
+from backend.ingest.wrap import wrap_batch
 from backend.pipeline import Accepted
 from backend.registry import Parts
 from backend.watch import Watch
@@ -192,6 +193,35 @@ def placed(body: bytes, kind: str, now: float) -> tuple[Batch, tuple[Reject, ...
     if plain == "text/plain":
         return infiniband_batch(body, now), ()
     return topology_batch(body, kind, now)
+
+
+WRAP_EXAMPLE = {
+    "id": "41207/0/3/gpu-0412/8812/1772366400.000",
+    "ts": 1772370000.5,
+    "start": 1772366400,
+    "host": "gpu-0412",
+    "job": "41207",
+    "restart": 0,
+    "task": 3,
+    "tasks": 8,
+    "rank": 3,
+    "name": "atlas-70b-pretrain",
+    "exit_code": 1,
+    "class": "cuda_oom",
+    "confidence": 0.95,
+    "excerpt": [{"line": 812, "at": 40961, "text": "torch.OutOfMemoryError: CUDA out of memory."}],
+}
+
+
+@router.post(
+    "/wrap", operation_id="ingest_wrap", response_model=Taken, openapi_extra=rows_body("WrapRow", WRAP_EXAMPLE)
+)
+def wrap(request: Request, watch: WatchOf, body: Plain) -> Response:
+    """Reports of job wrappers, one a process that ended. The ranks of an attempt are joined, their logs judged again
+    together, and one verdict is told of it, the same one that its followed log would give."""
+    now, kind = unix(watch.clock.now()), content_type(request)
+    batch, rejects = readable(lambda: wrap_batch(body, kind, now))
+    return taken(request, watch, batch, rejects)
 
 
 @router.post("/remote-write", operation_id="ingest_remote_write", response_model=Taken, openapi_extra=write_body())

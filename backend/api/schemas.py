@@ -10,8 +10,15 @@ from backend.ingest.jobs import JobRow
 from backend.ingest.logs import LogRow
 from backend.ingest.pushed_changes import ChangeRow
 from backend.ingest.topology import NodeRow
+from backend.ingest.wrap import WrapRow
 
-MODELS: dict[str, type[BaseModel]] = {"LogRow": LogRow, "JobRow": JobRow, "NodeRow": NodeRow, "ChangeRow": ChangeRow}
+MODELS: dict[str, type[BaseModel]] = {
+    "LogRow": LogRow,
+    "JobRow": JobRow,
+    "NodeRow": NodeRow,
+    "ChangeRow": ChangeRow,
+    "WrapRow": WrapRow,
+}
 
 
 def row_schema(name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -28,17 +28,23 @@ MOST_TEXT = 400
 WELL = frozenset({"COMPLETED", "PREEMPTED", "CANCELLED", "TIMEOUT", "DEADLINE", "REVOKED"})
 
 
+def unreported(attempt: AttemptFacts) -> Sequence[Sheet]:
+    """Default for ``Verdicts.reported``: no wrapper told of it."""
+    return ()
+
+
 @dataclass(slots=True)
 class Verdicts:
     """A Listener of job logs: one reader a log while its attempt runs.
 
     files: a source follows the logs that attempts name, and tells when it read them to their end; others are judged
     here as soon as they ended. What was printed before this process began to listen is not heard again: such a log is
-    read from there on, and a verdict on it says so.
+    read from there on, and a verdict on it says so. reported: what job wrappers told of an attempt.
     """
 
     rules: Rules
     files: bool = False
+    reported: Callable[[AttemptFacts], Sequence[Sheet]] = unreported
     readers: dict[tuple[str, int, str], LogReader] = field(default_factory=dict)
     partly: set[tuple[str, int]] = field(default_factory=set)
     told: OrderedDict[tuple[str, int, float], None] = field(default_factory=OrderedDict)
@@ -103,6 +109,7 @@ class Verdicts:
             sheets = [self.readers.pop(key).close() for key in sorted(mine)]
             partly = (attempt.job, attempt.restart) in self.partly
             self.partly.discard((attempt.job, attempt.restart))
+        sheets += self.reported(attempt)
         event = verdict_event(self.rules, attempt, sheets, now, partly=partly)
         return (event,) if event is not None else ()
 
