@@ -99,7 +99,8 @@ def rows_of(
     known.
 
     A row is whole when it has its delimiters; lines that lack some are taken together, unless the next one is whole by
-    itself, or begins with a job id where that stands first. A header in the middle (files put one after the other) begins anew.
+    itself, or begins with a job id where that stands first. A header in the middle (files put one after the other)
+    begins anew.
     """
     held, at = "", 0
     for number, raw in enumerate(lines, 1):

@@ -47,5 +47,5 @@ def held_indices(nodes: Sequence[str], details: Iterable[str]) -> tuple[tuple[st
     texts = list(details)
     if len(texts) != len(nodes):
         return ()
-    found = ((node, parse_indices(text)) for node, text in zip(nodes, texts, strict=True))
-    return tuple((node, indices) for node, indices in found if indices)
+    read = {text: parse_indices(text) for text in set(texts)}  # most nodes of a large job hold the same ones
+    return tuple((node, read[text]) for node, text in zip(nodes, texts, strict=True) if read[text])

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from backend.clients.sacct import excluded_by
-from backend.clients.slurm_accounting import Told, joined
+from backend.clients.slurm_accounting import Told, both, joined
 from backend.clients.slurm_outputs import Writer, outputs_of
 from backend.clients.slurm_rest import SlurmRest
 from backend.clients.slurm_states import HOLDING, WAITING, job_state
@@ -31,7 +31,8 @@ class KeptByRest:
 
     def attempts(self, start: float, end: float) -> Told:
         flags = "show_duplicates=true&skip_steps=true&disable_truncate_usage_time=true"  # else times end at the window
-        return read_kept(self._rest.kept(f"jobs/?start_time={int(start)}&end_time={int(end)}&{flags}"))
+        asked = f"jobs/?start_time={int(start)}&end_time={int(end)}&{flags}"
+        return both(read_kept(self._rest.kept(asked)), read_kept(self._rest.kept(f"{asked}&state=CANCELLED")))
 
     def of_jobs(self, jobs: Sequence[str]) -> Told:
         found = [read_kept(self._rest.kept(f"job/{quote(job)}")) for job in jobs[:MANY_JOBS]]

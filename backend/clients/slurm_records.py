@@ -235,7 +235,7 @@ def holders(jobs: Iterable[AttemptFacts]) -> dict[str, tuple[str, ...]]:
 def _gpus_per_node(record: Mapping[str, Any], nodes: int) -> int:
     detail = record.get("gres_detail")
     if isinstance(detail, list) and detail:
-        return max(parse_gpus(str(d))[0] for d in detail)
+        return max(parse_gpus(text)[0] for text in set(map(str, detail)))
     asked = parse_gpus(str(record.get("tres_per_node") or ""))[0]
     if asked or not nodes:
         return asked

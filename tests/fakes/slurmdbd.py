@@ -22,7 +22,7 @@ FORMS = ("unix", "iso utc", "iso offset", "iso local")
 
 @dataclass
 class Row:
-    """One record: slurmdbd has one a job and time of submission. Times in whole unix s."""
+    """One record: slurmdbd has one a job and time of submission. Times in whole unix s. held: it could never begin."""
 
     job: int
     submit: int
@@ -35,12 +35,12 @@ class Row:
     end: int = 0
     state: str = "PENDING"
     comment: str = ""
-    known_at: int = 0
+    held: bool = False
 
 
 @dataclass
 class Slurmdbd:
-    """What the accounting knows at ``now``: each change is seen from its ``known_at`` on (it may be held up)."""
+    """What the accounting knows at ``now``; while it is ``away``, slurmctld keeps for it what happens."""
 
     now: int
     rows: list[Row] = field(default_factory=list)
@@ -74,14 +74,17 @@ class Slurmdbd:
         if "-j" in asked:
             return str(row.job) in asked["-j"].split(",")
         start, end = (_unix(asked[key]) for key in ("-S", "-E"))
-        return row.submit < end and (row.end == 0 or row.end >= start)
+        if "-s" in asked:
+            return row.state.startswith(asked["-s"]) and start <= row.end < end
+        return not row.held and row.submit < end and (row.end == 0 or row.end >= start)
 
     def _cells(self, row: Row) -> dict[str, str]:
         cells = dict.fromkeys(NEW, "")
         elapsed = (row.end or self.now) - row.start if row.start else 0
         return cells | {
             "JobIDRaw": str(row.job), "JobID": str(row.job), "JobName": row.name, "User": row.user,
-            "State": row.state, "ExitCode": "0:0", "Submit": self.shown(row.submit), "Eligible": self.shown(row.submit),
+            "State": row.state, "ExitCode": "0:0", "Submit": self.shown(row.submit),
+            "Eligible": self.shown(0 if row.held else row.submit),
             "Start": self.shown(row.start), "End": self.shown(row.end), "ElapsedRaw": str(elapsed),
             "TimelimitRaw": "60", "NodeList": row.nodes if row.start else "None assigned", "Comment": row.comment,
             "Restarts": str(row.restart), "SLUID": f"s{row.life}X{row.job}" if "SLUID" in self.columns else "",

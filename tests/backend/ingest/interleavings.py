@@ -62,7 +62,7 @@ class Story:
         user = f"user{self.random.randrange(3)}" if not life else f"user{self.random.randrange(3, 6)}"
         comment = self.random.choice(["", "two\nlines", "pipe | and \\ more", "7|x", "caf\ufffd"])
         row = Row(job, self.dbd.now, 0, user, f"train {job}|{life}", f"n{self.random.randrange(1, 7)}", life)
-        row.comment = comment
+        row.comment, row.held = comment, self.random.random() < 0.2
         self.dbd.rows.append(row)
         self.live[job] = row
 
@@ -70,7 +70,16 @@ class Story:
         waiting = [row for row in self.live.values() if not row.start and row.submit < self.dbd.now]
         if waiting:
             row = self.random.choice(waiting)
-            row.start, row.state = self.dbd.now, "RUNNING"
+            row.start, row.state, row.held = self.dbd.now, "RUNNING", False
+
+    def give_up(self) -> None:
+        """A job that waits, or is held, is cancelled: Slurm gives it a start and an end of the same moment."""
+        waiting = [row for row in self.live.values() if not row.start and row.submit < self.dbd.now]
+        if waiting:
+            row = self.random.choice(waiting)
+            row.start = row.end = self.dbd.now
+            row.state = "CANCELLED by 1000"
+            del self.live[row.job]
 
     def end(self) -> None:
         running = [row for row in self.live.values() if row.start and row.start < self.dbd.now]
@@ -194,8 +203,11 @@ class Story:
             (row.job, exact * _second(row.submit), exact * _second(row.start), exact * _second(row.end))
             for row in found
         )
-        wanted = Counter((str(r.job), exact * r.submit, exact * r.start, exact * r.end) for r in self.dbd.rows)
-        return sorted(map(str, wanted - have)), sorted(map(str, have - wanted))
+        waits = [r for r in self.dbd.rows if r.held and not r.start]  # sacct has them once they may begin, or ended
+        keys = {id(r): (str(r.job), exact * r.submit, exact * r.start, exact * r.end) for r in self.dbd.rows}
+        wanted = Counter(keys[id(r)] for r in self.dbd.rows if r not in waits)
+        may = Counter(keys[id(r)] for r in waits)
+        return sorted(map(str, wanted - have)), sorted(map(str, have - wanted - may))
 
 
 def _second(at: datetime | None) -> int:

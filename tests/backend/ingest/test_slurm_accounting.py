@@ -193,7 +193,7 @@ def _real(cluster: SlurmCluster) -> None:
         seen.update({(a.job, a.submit): a for a in batch.attempts})
         outages.update({one.node: one for one in batch.outages})
         ended = {a.job for a in seen.values() if a.end is not None}
-        return {long, bad} <= ended and "gpu-0002" in outages and sum(a.job == long for a in seen.values()) == 2
+        return {long, bad, held} <= ended and "gpu-0002" in outages and sum(a.job == long for a in seen.values()) == 2
 
     cluster.wait("attempts in the accounting", told)
     first = min((a for a in seen.values() if a.job == long), key=lambda a: a.submit or 0.0)
