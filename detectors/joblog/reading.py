@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from detectors.joblog.excerpt import Window
 from detectors.joblog.lines import NO_YEAR, Line, expanded, gpu_in, host_in, rank_in, read_line
 from detectors.joblog.marks import Root, Seen, Watchdog, mark_of, root_of, watchdog_of
 from detectors.joblog.names import host_of, rank_of
@@ -58,7 +59,8 @@ class Rules:
 
 @dataclass(slots=True)
 class Sheet:
-    """What one log says, in times of its own clock. ``done``: bytes up to the last line that says it ended well."""
+    """What one log says, in times of its own clock. ``done``: bytes up to the last line that says it ended well;
+    ``excerpt``: its telling lines, where the reader was asked to keep them."""
 
     path: str
     rank: int | None = None
@@ -74,13 +76,15 @@ class Sheet:
     size: int = 0
     lines: int = 0
     dropped: int = 0
+    excerpt: tuple[str, ...] = ()
 
 
 class LogReader:
     """Feed chunks as they come, then close. O(size) time; memory is one block and what the sheet keeps."""
 
-    def __init__(self, rules: Rules, path: str) -> None:
+    def __init__(self, rules: Rules, path: str, *, excerpt: bool = False) -> None:
         self._rules = rules
+        self._window = Window() if excerpt else None
         self._sheet = Sheet(path, rank_of(path), host_of(path))
         self._decoder: codecs.IncrementalDecoder | None = None
         self._told = False
@@ -110,6 +114,8 @@ class LogReader:
         self._drain(last=True)
         sheet = self._sheet
         sheet.lines = self._lines
+        if self._window is not None:
+            sheet.excerpt = self._window.lines(hit.text for hit in sheet.hits if hit.level in ("cause", "surface"))
         if sheet.rank is None and len(sheet.seen.ranks) == 1:
             sheet.rank = next(iter(sheet.seen.ranks))
         # What a log says of its host outranks its name; a log of many hosts has none.
@@ -144,6 +150,10 @@ class LogReader:
     def _block(self, block: bytes) -> None:
         block = self._plain(block)
         hits = list(self._hits(block))
+        if self._window is not None:
+            if hits:
+                self._window.hit(block, hits[0][0])
+            self._window.take(block)
         self._survey(block, [end for _, end in hits])
         returned = block.count(_RETURN)
         self._lines += block.count(b"\n") - returned + (not block.endswith(b"\n"))
