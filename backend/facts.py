@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.reported import ReportFacts
 from detectors.model import FaultKind, Severity
 
 Mode = Literal["observe", "propose", "act"]
@@ -287,41 +288,6 @@ class PrintedFacts:
     job: str
     stream: str
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReportFacts:
-    """What the job wrapper tells of one process that ended. ``id`` is the same for the same report told twice.
-
-    ``task`` of ``tasks``: its place among the wrappers of its attempt, None = it stands alone. ``rank`` is None where
-    it started the ranks itself. ``excerpt``: spans of its log, (number of the first line, bytes before it, text),
-    redacted where it ran. ``more_launches``: its launcher may start the ranks again by itself. ``whole``: the row.
-    """
-
-    id: str
-    at: float
-    host: str
-    job: str
-    restart: int
-    start: float
-    exit_code: int
-    signal: int | None = None
-    relaunch: int = 0
-    more_launches: bool = False
-    task: int | None = None
-    tasks: int | None = None
-    rank: int | None = None
-    name: str = ""
-    log_class: str = ""
-    asked_to_end: bool = False
-    oom_kills: int = 0
-    path: str = ""
-    excerpt: tuple[tuple[int, int, str], ...] = ()
-    whole: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> bool:
-        return self.exit_code != 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from backend import pipeline
 from backend.clock import unix
-from backend.facts import AttemptFacts, Batch, RawEvent, ReportFacts
+from backend.facts import AttemptFacts, Batch, RawEvent
 from backend.ingest.job_verdicts import WELL, verdict_event
 from backend.ingest.wrap import facts_from, sheet_of
 from backend.model.reports import WrapReport
+from backend.reported import ReportFacts
 from backend.store import cluster as cluster_rows
 from backend.store import reports
 from backend.store.engine import Store
@@ -196,5 +197,5 @@ def _verdict(watch: Watch, group: Group, attempt: AttemptFacts, found: Joined, n
         attempt = replace(attempt, state="FAILED")
     if attempt.state in WELL:
         return None
-    event = verdict_event(rules, attempt, found.sheets, now)
+    event = verdict_event(rules, attempt, found.sheets, now, learned=watch.verdicts.learned)
     return replace(event, job=group[0]) if event is not None and not group[0] else event

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from backend.facts import Batch, ReportFacts
+from backend.facts import Batch
 from backend.ingest.jobs import Words
 from backend.ingest.rows import (
     MAX_AHEAD_S,
@@ -25,6 +25,7 @@ from backend.ingest.rows import (
     read,
 )
 from backend.ingest.steps import Member, Whole
+from backend.reported import ReportFacts
 from backend.security.redact import redact
 from detectors.joblog.reading import LogReader, Rules, Sheet
 

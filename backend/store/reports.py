@@ -12,8 +12,8 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlmodel import Session, col, select
 
 from backend.clock import utc
-from backend.facts import ReportFacts
 from backend.model.reports import WrapReport
+from backend.reported import ReportFacts
 from backend.store.upsert import portions, table_of
 
 #: Reports whose text is in memory at the same time.
