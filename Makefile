@@ -64,6 +64,7 @@ score: $(STAMP)
 # How well logs of jobs are named, on logs the rules were not made from.
 score-logs: $(STAMP)
 	$(BIN)/python -m tests.detectors.joblog.score
+	$(BIN)/python -m tests.detectors.joblog.score_fresh
 
 # Reads the public samples in ../shared/data, where they are.
 test-samples: $(STAMP)
