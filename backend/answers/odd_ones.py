@@ -6,11 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlmodel import Session
+from sqlmodel import Session, col, select
 
 from backend.model.cluster import Node
 from backend.store import ledger
-from backend.store.cluster import nodes as node_rows
 from backend.store.ledger import VersionRow
 
 #: A group smaller than this has no custom to be odd against.
@@ -21,6 +20,8 @@ CUSTOM_SHARE = 0.8
 ODD_SHARE = 0.1
 #: What differs between any two nodes and is no version.
 NO_VERSION = frozenset({"boot"})
+#: The group of what all nodes, or devices, hold alike.
+EVERY = "every node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,17 @@ class Spread:
         return sum(count for _, count in self.values)
 
 
-def groups(rows: Iterable[Node]) -> dict[str, str]:
-    """Node to its kind: model, and partitions where it has any."""
-    found: dict[str, str] = {}
-    for row in rows:
-        if row.retired_at is None:
-            where = f" in {', '.join(sorted(row.partitions))}" if row.partitions else ""
-            found[row.name] = f"{row.model or 'nodes'}{where}"
-    return found
+def groups(session: Session, name: str) -> dict[str, str]:
+    """Node to its kind: model, and partitions where it has any. Who left has none."""
+    columns = select(Node.name, Node.model, Node.partitions).where(
+        col(Node.cluster) == name, col(Node.retired_at).is_(None)
+    )
+    return {node: kind_of(model, partitions) for node, model, partitions in session.exec(columns)}
+
+
+def kind_of(model: str, partitions: Sequence[str]) -> str:
+    where = f" in {', '.join(sorted(partitions))}" if partitions else ""
+    return f"{model or 'nodes'}{where}"
 
 
 def odd_ones(versions: Iterable[VersionRow], kind: Mapping[str, str]) -> tuple[tuple[Odd, ...], tuple[Spread, ...]]:
@@ -102,4 +106,12 @@ def _odd(spread: Spread, by: Mapping[str, str]) -> Sequence[Odd]:
 
 
 def odd_in(session: Session, name: str) -> tuple[tuple[Odd, ...], tuple[Spread, ...]]:
-    return odd_ones(ledger.versions(session, name, jobs=False), groups(node_rows(session, name)))
+    """As ``odd_ones``. Of what all hold alike, only the count is read: a fleet holds hundreds of thousands."""
+    told = {key: values for key, values in ledger.tally(session, name).items() if key[0] not in NO_VERSION}
+    items = sorted({item for (item, _), values in told.items() if len(values) > 1})
+    rows = ledger.versions(session, name, jobs=False, items=items) if items else []
+    odd, spread = odd_ones(rows, groups(session, name) if rows else {})
+    alike = tuple(
+        Spread(EVERY, item, source, tuple(told[item, source])) for item, source in sorted(told) if item not in items
+    )
+    return odd, (*spread, *alike)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import or_
+from sqlalchemy import func, or_
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -28,15 +28,30 @@ class VersionRow(NamedTuple):
     since: datetime
 
 
-def versions(session: Session, cluster: str, node: str = "", *, jobs: bool = True) -> list[VersionRow]:
-    """What runs now: columns, not rows, for a fleet has hundreds of thousands. ``node``: that one's only."""
+def versions(
+    session: Session, cluster: str, node: str = "", *, jobs: bool = True, items: Collection[str] | None = None
+) -> list[VersionRow]:
+    """What runs now: columns, not rows, for a fleet has hundreds of thousands. ``node``, ``items``: these only."""
     table = table_of(Version)
     query = sql_select(*(table.c[name] for name in VERSION)).where(table.c.cluster == cluster)
     if node:
         query = query.where(table.c.node == node)
     if not jobs:
         query = query.where(table.c.job == "")
+    if items is not None:
+        query = query.where(table.c.item.in_(items))
     return [VersionRow(*row) for row in session.connection().execute(query)]
+
+
+def tally(session: Session, cluster: str) -> dict[tuple[str, str], list[tuple[str, int]]]:
+    """(item, source) to how many nodes and devices hold which value; what runs in jobs is left out."""
+    table = table_of(Version)
+    columns = (table.c.item, table.c.source, table.c.value)
+    query = sql_select(*columns, func.count()).where(table.c.cluster == cluster, table.c.job == "").group_by(*columns)
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for item, source, value, count in session.connection().execute(query):
+        found.setdefault((item, source), []).append((value, count))
+    return found
 
 
 def put_versions(session: Session, rows: Sequence[Row]) -> None:
