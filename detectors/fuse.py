@@ -17,6 +17,9 @@ SKEW_S = 5.0
 #: What may be relied on, best first (tables/kinds.csv). A lower one never outranks a higher one.
 AUTHORITIES = ("code", "vote", "state", "trend", "rate", "rule", "band")
 
+#: Kinds that show as silence: a vote together with a job of theirs that stands still.
+LOSSES = frozenset({"gpu_bus_loss", "node_unreachable"})
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
@@ -80,7 +83,8 @@ class _Claim:
 def fuse(findings: Iterable[Finding], fleet: Fleet, catalogue: Catalogue) -> tuple[Suspicion, ...]:
     """Suspicions of one tick, strongest first; the order of ``findings`` has no effect. Each finding is in exactly
     one suspicion."""
-    claims = _node_wide(_claims(findings, catalogue), fleet, catalogue)
+    given = list(findings)
+    claims = _node_wide(_borne_out(_claims(given, catalogue), given, fleet, catalogue), fleet, catalogue)
     by_host: dict[str, list[_Claim]] = {}
     for claim in claims:
         by_host.setdefault(claim.hypothesis.entity.host, []).append(claim)
@@ -145,6 +149,28 @@ def _authority(kind: FaultKind, group: Sequence[Finding], catalogue: Catalogue) 
         return "vote"
     allowed = known.authorities if known is not None and coded is None else ()
     return next((word for word in AUTHORITIES[2:] if word in allowed), "rule")
+
+
+def _borne_out(claims: list[_Claim], findings: Sequence[Finding], fleet: Fleet, catalogue: Catalogue) -> list[_Claim]:
+    """What fell silent while its job came to stand still is lost: two signs from different machines, and the vote that
+    kinds.csv asks for. (An exporter that stops does not stop a job.)"""
+    window_s = catalogue.limit("fuse_window_s")
+    stalls = {f.entity.id: f for f in findings if f.kind == "job_hang" and f.entity.kind == "job"}
+    out = []
+    for claim in claims:
+        h = claim.hypothesis
+        stall = stalls.get(fleet.job_of(h.entity)) if h.kind in LOSSES and h.authority != "code" else None
+        if stall is not None and stall.severity > Severity.INFO and abs(stall.since - claim.since) <= window_s:
+            known = catalogue.kinds.get(h.kind)
+            h = replace(
+                h,
+                authority="vote",
+                score=round(noisy_or((h.score, stall.score)), 4),
+                severity=max(h.severity, known.severity if known is not None else h.severity),
+                reason=f"{h.reason} Its job stands still since then.",
+            )
+        out.append(replace(claim, hypothesis=h))
+    return out
 
 
 def _node_wide(claims: list[_Claim], fleet: Fleet, catalogue: Catalogue) -> list[_Claim]:

@@ -1,4 +1,4 @@
-"""Series that stop: one GPU silent among speaking neighbours is lost; all of a node silent is a dark exporter."""
+"""Series that stop: of one GPU, of all GPUs of a node, of the whole node; and whether anybody meant them to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from detectors.model import (
     Severity,
     Tick,
 )
-from detectors.wording import counted, subject
+from detectors.scheduler.words import HEARD, Words, hear, planned, unanswered
+from detectors.telemetry.silence_phrases import Dark, dark_findings
+from detectors.wording import subject
 
 #: Gauges that every living GPU reports at each scrape, whatever it does.
 LIVENESS: tuple[MetricKey, ...] = (
@@ -35,8 +37,14 @@ LIVENESS: tuple[MetricKey, ...] = (
     ("gpu", "fb_used_mib"),
 )
 UP: MetricKey = ("node", "node_up")
-#: One silent GPU is a vote for bus loss, not a code; a silent exporter is nearly always just that.
-LOST_SCORE, DARK_SCORE = 0.6, 0.7
+#: Gauges of the node exporter: a node of which these still come runs.
+HOST_LIVENESS: tuple[MetricKey, ...] = (
+    ("node", "node_load1"),
+    ("node", "node_memory_available_bytes"),
+    ("node", "node_procs_running"),
+)
+#: One silent GPU is a vote for bus loss, not a code.
+LOST_SCORE = 0.6
 
 
 @dataclass(slots=True)
@@ -44,7 +52,9 @@ class SilenceState:
     """Per GPU row, n of them: ``used`` bool[5, n] (metrics it has ever reported), ``missing`` (ticks in a row without
     any), ``alone`` (those of them in which a neighbour reported), ``since`` (first missing tick), ``lost`` (the level),
     ``neighbours`` (how many reported at the last look), ``dark`` (its whole node is silent), ``asked_at`` (the last
-    tick that asked for it, -inf = never). Per node row: ``up``, NaN = not known."""
+    tick that asked for it, -inf = never). Per node row: ``up``, NaN = not known; ``heard`` (its own exporter has ever
+    spoken), ``quiet`` (ticks in a row in which that did not), ``long`` (its GPUs were silent for silence_dark_s), and
+    the scheduler's words ``down``, ``slow``, ``out``, ``told``, ``back`` (scheduler/words.py)."""
 
     used: BoolArray
     missing: IntArray
@@ -55,6 +65,14 @@ class SilenceState:
     dark: BoolArray
     asked_at: NDArray[np.float64]
     up: NDArray[np.float32]
+    heard: BoolArray
+    quiet: IntArray
+    long: BoolArray
+    down: NDArray[np.float64]
+    slow: NDArray[np.float64]
+    out: NDArray[np.float64]
+    told: NDArray[np.float64]
+    back: NDArray[np.float64]
 
 
 def _start(n: int, nodes: int) -> SilenceState:
@@ -68,15 +86,28 @@ def _start(n: int, nodes: int) -> SilenceState:
         dark=np.zeros(n, np.bool_),
         asked_at=np.full(n, -np.inf),
         up=np.full(nodes, np.nan, np.float32),
+        heard=np.zeros(nodes, np.bool_),
+        quiet=np.zeros(nodes, np.int32),
+        long=np.zeros(nodes, np.bool_),
+        down=np.full(nodes, np.nan),
+        slow=np.full(nodes, np.nan),
+        out=np.full(nodes, np.nan),
+        told=np.full(nodes, np.nan),
+        back=np.full(nodes, np.nan),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Thresholds: silence_ticks, silence_unseen_s."""
+    """Thresholds: silence_ticks, silence_unseen_s, silence_dark_s, silence_planned_s, silence_fresh_s.
+
+    A dark node is a record at once (its rows are blind); it is told when it lasts, and nobody meant it. A node of which
+    both exporters are silent may be lost: also a record, which becomes a vote with the scheduler's word or with a job
+    that stands still (fuse).
+    """
 
     catalogue: Catalogue = field(repr=False)
-    needs: frozenset[Need] = field(default=frozenset({*LIVENESS, UP}))
+    needs: frozenset[Need] = field(default=frozenset({*LIVENESS, *HOST_LIVENESS, UP, *HEARD}))
 
     @property
     def name(self) -> str:
@@ -90,9 +121,12 @@ class Silence:
         if axis is None:
             return Judged()
         _fit(state, len(axis), _size(fleet, "node"))
-        if measures(tick, LIVENESS):
+        hear(_words(state), tick.events, fleet)
+        if measures(tick, (*LIVENESS, *HOST_LIVENESS)):
             self._look(state, tick, axis, fleet)
-        found = [*self._lost(state, axis, fleet), *self._dark(state, axis, fleet)]
+            self._listen(state, tick, fleet)
+            self._wait(state, tick.at, axis, fleet)
+        found = [*self._lost(state, axis, fleet), *self._dark(state, tick.at, axis, fleet)]
         return Judged(tuple(sorted(found, key=lambda f: f.key)), self._blind(state, tick.at, axis, fleet))
 
     def move(self, state: SilenceState, old: Fleet, new: Fleet) -> SilenceState:
@@ -155,35 +189,57 @@ class Silence:
             ),
         )
 
-    def _dark(self, state: SilenceState, axis: Axis, fleet: Fleet) -> list[Finding]:
-        """One finding per node whose GPUs are all silent."""
-        rows = np.flatnonzero(state.dark & axis.live & (axis.node_of >= 0))
-        nodes, first, counts = np.unique(axis.node_of[rows], return_index=True, return_counts=True)
-        since = np.zeros(len(nodes))
-        np.maximum.at(since, np.searchsorted(nodes, axis.node_of[rows]), state.since[rows])
-        return [
-            self._dark_finding(state, fleet, int(node), int(count), float(when))
-            for node, count, when in zip(nodes, counts, since, strict=True)
-        ]
+    def _listen(self, state: SilenceState, tick: Tick, fleet: Fleet) -> None:
+        """Is the node's own exporter heard?"""
+        n = len(state.up)
+        present, due = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        for key in HOST_LIVENESS:
+            present |= ~np.isnan(column(tick, key, n))
+            due |= asked(tick, key, n)
+        state.heard |= present
+        state.quiet[state.heard & due & ~present] += 1
+        state.quiet[present] = 0
 
-    def _dark_finding(self, state: SilenceState, fleet: Fleet, node: int, gpus: int, since: float) -> Finding:
-        entity = node_entity(fleet, node)
-        slot = fleet.slot(entity)
-        up = float(state.up[slot]) if slot is not None and slot < len(state.up) else float("nan")
-        answer = {0.0: " Its exporter does not answer.", 1.0: " Its exporter answers, without them."}.get(up, "")
-        evidence = [Evidence("GPUs that report", "0", str(gpus), "GPUs", "metric:gpu/temperature_c", "observed")]
-        if up == up:
-            evidence.append(Evidence("up", f"{up:.0f}", "1", ref="metric:node/node_up", grade="observed"))
-        return Finding(
-            detector=self.name,
-            kind="telemetry_dark",
-            entity=entity,
-            severity=Severity.WARNING,
-            score=DARK_SCORE,
-            since=since,
-            reason=f"{entity} sends no GPU data; {counted(gpus, 'GPU is', 'GPUs are')} blind.{answer}",
-            evidence=tuple(evidence),
-        )
+    def _wait(self, state: SilenceState, at: float, axis: Axis, fleet: Fleet) -> None:
+        """Has the silence of a node lasted, since it began or since the node was said to be back? Where most of the
+        nodes fall silent, no exporter was restarted: that is told sooner."""
+        since, limit = self._since(state, axis, fleet), self.catalogue.limit
+        dark, live = int(np.count_nonzero(~np.isnan(since))), int(np.count_nonzero(_live(fleet, "node")))
+        most = dark >= max(limit("silence_many_nodes"), limit("silence_many_share") * live)
+        patience = limit("silence_many_s") if most else limit("silence_dark_s")
+        state.long = np.where(np.isnan(since), False, at - np.fmax(since, state.back) >= patience)
+
+    def _since(self, state: SilenceState, axis: Axis, fleet: Fleet) -> NDArray[np.float64]:
+        """float64[nodes' rows]: when the last GPU of a dark node fell silent, NaN for nodes that are not dark."""
+        since, nodes = _since_by_code(state, axis, fleet), fleet.axes.get("node")
+        return np.where(nodes.node_of >= 0, since[nodes.node_of], np.nan) if nodes is not None else np.zeros(0)
+
+    def _dark(self, state: SilenceState, at: float, axis: Axis, fleet: Fleet) -> list[Finding]:
+        """Nodes whose GPUs are all silent, also one that is no row of the node axis."""
+        by_code = _since_by_code(state, axis, fleet)
+        words, limit = _words(state), self.catalogue.limit
+        expected = planned(words, self._since(state, axis, fleet), at, limit("silence_planned_s"))
+        missed = unanswered(words, at, limit("silence_fresh_s"))
+        silent = state.quiet >= limit("silence_ticks")
+        counts = np.bincount(axis.node_of[state.dark & axis.live & (axis.node_of >= 0)], minlength=len(by_code))
+        found: list[Finding] = []
+        for code in np.flatnonzero(~np.isnan(by_code)):
+            name = fleet.nodes[code]
+            row = fleet.slots.get(("node", name), -1)
+            known = 0 <= row < len(state.up)
+            dark = Dark(
+                entity=Entity(fleet.cluster, "node", name, name, name),
+                gpus=int(counts[code]),
+                since=float(by_code[code]),
+                up=float(state.up[row]) if known else float("nan"),
+                whole=known and bool(silent[row]),
+                heard=known and bool(state.heard[row]),
+                planned=known and bool(expected[row]),
+                missed=known and bool(missed[row]),
+                long=known and bool(state.long[row]),
+            )
+            found += dark_findings(self.name, dark)
+        return found
 
     def _blind(self, state: SilenceState, at: float, axis: Axis, fleet: Fleet) -> dict[str, BoolArray]:
         """GPUs that could not be judged: never heard of, not asked for in a while, silent but not yet lost, in the
@@ -198,10 +254,20 @@ class Silence:
         return blind
 
 
-def node_entity(fleet: Fleet, node: int) -> Entity:
-    """The entity of one code of ``Fleet.nodes``."""
-    name = fleet.nodes[node]
-    return Entity(fleet.cluster, "node", name, name, name)
+def _since_by_code(state: SilenceState, axis: Axis, fleet: Fleet) -> NDArray[np.float64]:
+    """float64[fleet.nodes + 1]: when the last GPU of a dark node fell silent, NaN for those that are not dark."""
+    since = np.full(len(fleet.nodes) + 1, -np.inf)
+    rows = np.flatnonzero(state.dark & axis.live & (axis.node_of >= 0))
+    np.maximum.at(since, axis.node_of[rows], state.since[rows])
+    return np.where(np.isfinite(since), since, np.nan)
+
+
+def _words(state: SilenceState) -> Words:
+    return Words(state.down, state.slow, state.out, state.told, state.back)
+
+
+def _live(fleet: Fleet, kind: str) -> BoolArray:
+    return fleet.axes[kind].live if kind in fleet.axes else np.zeros(0, np.bool_)
 
 
 def _size(fleet: Fleet, kind: str) -> int:
@@ -226,6 +292,14 @@ def _carry(state: SilenceState, gpu: NDArray[np.intp], node: NDArray[np.intp]) -
         dark=carried(state.dark, gpu, False),
         asked_at=carried(state.asked_at, gpu, -np.inf),
         up=carried(state.up, node, np.nan),
+        heard=carried(state.heard, node, False),
+        quiet=carried(state.quiet, node, 0),
+        long=carried(state.long, node, False),
+        down=carried(state.down, node, np.nan),
+        slow=carried(state.slow, node, np.nan),
+        out=carried(state.out, node, np.nan),
+        told=carried(state.told, node, np.nan),
+        back=carried(state.back, node, np.nan),
     )
 
 

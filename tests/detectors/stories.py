@@ -13,6 +13,31 @@ from tests.detectors.fleets import T0, USUAL, boot, entity, fleet_of, kernel, ve
 
 CODES = (79, 79, 48, 94, 94, 95, 13, 31, 43, 45, 63, 64, 74, 119, 145, 149, 154, 162, 999)
 CLASSES = ("ecc_uncorrectable", "cuda_oom", "nccl_timeout_hang", "clean_success", "a_class_of_tomorrow")
+HOST_USUAL = {"node_load1": 40.0, "node_memory_available_bytes": 1e12, "node_procs_running": 30.0}
+#: By metric, what it may read.
+PARTS_READ: dict[MetricKey, tuple[float, ...]] = {
+    ("nic", "nic_state"): (4.0, 4.0, 1.0),
+    ("nic", "nic_link_downed"): (0.0, 0.0, 0.1),
+    ("nic", "nic_symbol_errors"): (0.0, 0.0, 5.0),
+    ("nic", "nic_rate_bytes_s"): (5e10, 5e10, 2.5e10),
+    ("nic", "nic_tx_bytes"): (1e9, 2e9, 2e8),
+    ("nic", "nic_tx_wait"): (10.0, 100.0, 1e5, np.nan),
+    ("nic", "nic_retransmits"): (0.0, 1.0, 500.0),
+    ("mount", "mount_avail_bytes"): (5e11, 1e11, 1e9),
+    ("mount", "mount_size_bytes"): (1e12,),
+    ("mount", "mount_readonly"): (0.0, 0.0, 1.0),
+    ("mount_op", "op_requests"): (10.0, 0.0, 100.0),
+    ("mount_op", "op_request_s"): (0.1, 5.0, 100.0),
+    ("mount_op", "op_queue_s"): (0.01, 3.0),
+    ("mount_op", "op_major_timeouts"): (0.0, 0.0, 0.1),
+    ("node", "node_procs_blocked"): (0.0, 20.0),
+    ("node", "node_uptime_s"): (1e6, 1e6, 50.0),
+    ("node", "node_oom_kills"): (0.0, 0.0, 1.0),
+    ("node", "node_edac_ce"): (0.0, 0.0, 2.0),
+    ("node", "node_clock_behind_s"): (0.1, 0.1, 40.0),
+    ("node", "node_memory_available_bytes"): (5e11, 1e9),
+    ("node", "node_memory_total_bytes"): (1e12,),
+}
 WORDS = ("", "RLW_SRC_TRACK Nonfatal XC1 i0 Link 10 (0x0 0x1)", "NETIR_LINK_EVT Fatal XC0 i0 Link 02 (0x0 0x1)")
 #: Of the other families: what opens, what comes again, what ends.
 OTHERS = (
@@ -31,6 +56,17 @@ OTHERS = (
     "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=s,mems_allowed=0,oom_memcg=/slurm/job_7,task=a,pid=1",
     "INFO: task python3:4242 blocked for more than 120 seconds.",
     "watchdog: BUG: soft lockup - CPU#5 stuck for 22s! [python3:4242]",
+)
+#: What a scheduler says of a node.
+SAID = (
+    ("slurm", "node_down", ""),
+    ("slurm", "node_not_responding", ""),
+    ("slurm", "node_state", "DRAINED"),
+    ("slurm", "node_state", "RESUME"),
+    ("slurm", "node_reason", ""),
+    ("slurm", "node_back", ""),
+    ("k8s", "NodeNotReady", ""),
+    ("k8s", "NodeReady", ""),
 )
 ACTIONS = (
     "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
@@ -83,6 +119,12 @@ def ticks(draw: st.DrawFn, fleet: Fleet, at: float, ill: Sequence[str], mute: Se
         column[gone | (dice.random(len(axis)) < gaps)] = np.nan
         asked: BoolArray = axis.live & (dice.random(len(axis)) < asking)
         values[key], sampled[key] = column, asked
+    nodes = fleet.axes["node"]
+    mute_nodes = np.array([name in mute for name in nodes.names], np.bool_)
+    for metric, usual in HOST_USUAL.items():
+        column = (usual * (1 + 0.05 * dice.standard_normal(len(nodes)))).astype(np.float32)
+        column[mute_nodes | (dice.random(len(nodes)) < gaps)] = np.nan
+        values["node", metric], sampled["node", metric] = column, nodes.live & (dice.random(len(nodes)) < asking)
     return Tick(at, values, sampled, events)
 
 
@@ -93,6 +135,10 @@ def events_of(draw: st.DrawFn, fleet: Fleet, at: float) -> Event:
     when, seq = at - draw(st.sampled_from((0.0, 1.0, 30.0))), draw(st.integers(1, 10**6))
     if draw(st.integers(0, 5)) == 0:
         return boot(fleet, entity(fleet, name).host, when)
+    if draw(st.integers(0, 5)) == 0:
+        namespace, code, state = draw(st.sampled_from(SAID))
+        host = entity(fleet, entity(fleet, name).host)
+        return Event(when, host, namespace, code, "", seq, attrs={"state": state} if state else {})
     if draw(st.integers(0, 2)) == 0:
         return kernel(fleet, name, when, draw(st.sampled_from(OTHERS)), seq, late=draw(st.integers(0, 9)) == 0)
     if draw(st.integers(0, 5)) == 0:

@@ -13,6 +13,7 @@ from detectors.detector import Detector
 from detectors.joblog.outcome import NAMESPACE
 from detectors.kernel.levels import FAMILIES
 from detectors.registry import detectors
+from detectors.scheduler.words import HEARD
 from tests.detectors.stories import stories
 
 CATALOGUE = load()
@@ -32,5 +33,5 @@ def test_names_are_unique_and_needs_are_metrics_of_the_catalogue_or_namespaces()
     assert len({detector.name for detector in found}) == len(found)
     for detector in found:
         for need in detector.needs:
-            named = need in {"boot", "mended", NAMESPACE}.union(*FAMILIES.values())
+            named = need in {"boot", "mended", NAMESPACE}.union(HEARD, *FAMILIES.values())
             assert named if isinstance(need, str) else CATALOGUE.metrics[need[1]].axis == need[0]

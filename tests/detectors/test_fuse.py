@@ -172,3 +172,39 @@ def test_a_kernel_line_is_a_code_only_where_its_kind_may_be_believed_by_code() -
 def test_a_port_of_a_node_is_of_the_nodes_job() -> None:
     port = Entity("main", "nic", "gpu-0001/nic:0000:4b:00", node="gpu-0001")
     assert FLEET.job_of(port) == "48213" and FLEET.job_of(Entity("main", "fs", "nfs-17")) == ""
+
+
+HANG = Finding(
+    "telemetry/hang",
+    "job_hang",
+    Entity("main", "job", "48213", "job:48213"),
+    Severity.WARNING,
+    0.6,
+    T0 + 45,
+    "The job stands still.",
+    (Evidence("x", "1"),),
+)
+
+
+@pytest.mark.parametrize(("name", "kind"), [(GPU3, "gpu_bus_loss"), ("gpu-0001", "node_unreachable")])
+def test_what_fell_silent_while_its_job_stopped_is_lost_by_vote(name: str, kind: str) -> None:
+    silent = finding(name, kind, "telemetry/silence", Severity.INFO, 0.5, T0 + 30)
+    lost, stall = fuse([silent, HANG], FLEET, CATALOGUE)
+    assert (lost.cause.authority, lost.cause.severity, lost.cause.entity) == ("vote", Severity.CRITICAL, silent.entity)
+    assert lost.cause.reason.endswith("Its job stands still since then.")
+    assert stall.cause.kind == "job_hang", "which stays a suspicion of its own"
+
+
+def test_a_job_that_stopped_at_another_time_or_elsewhere_bears_nothing_out() -> None:
+    silent = finding(GPU3, "gpu_bus_loss", "telemetry/silence", Severity.HIGH, 0.6, T0 + 3000)
+    other = finding("gpu-0003/gpu1", "gpu_bus_loss", "telemetry/silence", Severity.HIGH, 0.6, T0 + 30)
+    slow = finding(GPU5, "thermal_throttle", "telemetry/peers", Severity.HIGH, 0.6, T0 + 30)
+    for one in (silent, other, slow):
+        assert {s.cause.authority for s in fuse([one, HANG], FLEET, CATALOGUE)} <= {"rule", "state"}
+
+
+def test_the_schedulers_word_and_the_silence_are_a_vote() -> None:
+    silent = finding("gpu-0001", "node_unreachable", "telemetry/silence", Severity.CRITICAL, 0.8, T0)
+    said = finding("gpu-0001", "node_unreachable", "scheduler/nodes", Severity.HIGH, 0.7, T0 + 60)
+    (suspicion,) = fuse([silent, said], FLEET, CATALOGUE)
+    assert suspicion.cause.authority == "vote" and suspicion.severity is Severity.CRITICAL

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from detectors.catalogue import load
-from detectors.model import Fleet, Judged, Severity, Tick
+from detectors.model import Event, Fleet, Judged, Severity, Tick
 from detectors.telemetry.silence import Silence, SilenceState
 from tests.detectors.fleets import T0, entity, fleet_of, gpu, telemetry
 
@@ -30,6 +30,19 @@ class Told:
         nodes = len(self.fleet.axes["node"])
         values = {**tick.values, ("node", "node_up"): np.full(nodes, up, np.float32)}
         return self.step(Tick(tick.at, values, {**tick.sampled, ("node", "node_up"): np.ones(nodes, np.bool_)}))
+
+    def see(self, silent: Sequence[str] = (), mute: Sequence[str] = (), *events: Event) -> Judged:
+        """A look at which the node exporters report too, but for those of ``mute``."""
+        self.ticks += 1
+        tick = telemetry(self.fleet, T0 + 15 * self.ticks, silent)
+        axis = self.fleet.axes["node"]
+        load = np.array([np.nan if name in mute else 4.0 for name in axis.names], np.float32)
+        key = ("node", "node_load1")
+        more = {key: np.ones(len(axis), np.bool_)}
+        return self.step(Tick(tick.at, {**tick.values, key: load}, {**tick.sampled, **more}, events))
+
+    def said(self, node: str, code: str, **attrs: str) -> Event:
+        return Event(T0 + 15 * self.ticks, entity(self.fleet, node), "slurm", code, attrs=attrs)
 
     def step(self, tick: Tick) -> Judged:
         return self.detector.step(self.state, tick, self.fleet)
@@ -73,7 +86,7 @@ def test_a_node_without_any_data_is_dark_and_its_gpus_are_blind_not_lost(told: T
     told.look(["gpu-0001"])
     judged = told.look(["gpu-0001"])
     (found,) = judged.findings
-    assert (found.kind, found.severity, found.since) == ("telemetry_dark", Severity.WARNING, T0 + 30)
+    assert (found.kind, found.severity, found.since) == ("telemetry_dark", Severity.INFO, T0 + 30)
     assert found.reason == "gpu-0001 sends no GPU data; 8 GPUs are blind."
     assert told.blind(judged) == [f"gpu-0001/gpu{i}" for i in range(8)]
     assert judged.blind["node"].tolist() == [True, False, False]
@@ -147,3 +160,72 @@ def test_a_site_may_ask_for_more_patience() -> None:
     told.detector = Silence(load(thresholds={"silence_ticks": 4.0}))
     told.look()
     assert [len(told.look([GPU3]).findings) for _ in range(5)] == [0, 0, 0, 1, 1]
+
+
+def kinds(judged: Judged) -> dict[str, Severity]:
+    return {f.kind: f.severity for f in judged.findings}
+
+
+def test_a_dark_exporter_is_told_once_a_restart_would_be_over(told: Told) -> None:
+    judged = [told.see(["gpu-0001"]) for _ in range(21)]
+    assert kinds(judged[19]) == {"telemetry_dark": Severity.INFO}, "blind, and not yet told"
+    assert kinds(judged[20]) == {"telemetry_dark": Severity.WARNING}
+    assert judged[20].findings[0].reason.endswith("The node itself still reports.")
+    assert kinds(told.see()) == {}
+
+
+def test_an_exporter_that_is_restarted_is_never_told(told: Told) -> None:
+    for _ in range(3):
+        for _ in range(6):
+            assert Severity.WARNING not in kinds(told.see(["gpu-0001"])).values()
+        assert kinds(told.see()) == {}
+
+
+def test_a_node_that_is_silent_altogether_may_be_lost_and_is_once_the_scheduler_misses_it(told: Told) -> None:
+    told.see()
+    judged = [told.see(["gpu-0001"], ["gpu-0001"]) for _ in range(3)][-1]
+    assert kinds(judged) == {"node_unreachable": Severity.INFO, "telemetry_dark": Severity.INFO}
+    judged = told.see(["gpu-0001"], ["gpu-0001"], told.said("gpu-0001", "node_down"))
+    assert kinds(judged)["node_unreachable"] is Severity.CRITICAL
+    judged = told.see([], [], told.said("gpu-0001", "node_back"))
+    assert kinds(judged) == {}
+
+
+def test_a_node_that_was_taken_out_may_be_switched_off(told: Told) -> None:
+    told.see((), (), told.said("gpu-0001", "node_state", state="DRAINED"))
+    for _ in range(60):
+        judged = told.see(["gpu-0001"], ["gpu-0001"])
+        assert set(kinds(judged).values()) <= {Severity.INFO} and "node_unreachable" not in kinds(judged)
+    assert judged.findings[0].reason.endswith("It was taken out on purpose.")
+    assert told.blind(judged) == [f"gpu-0001/gpu{i}" for i in range(8)], "meant, but not seen"
+
+
+def test_what_is_put_back_and_stays_silent_is_told(told: Told) -> None:
+    told.see((), (), told.said("gpu-0001", "node_state", state="DRAINED"))
+    for _ in range(60):
+        told.see(["gpu-0001"], ["gpu-0001"])
+    judged = told.see(["gpu-0001"], ["gpu-0001"], told.said("gpu-0001", "node_state", state="RESUME"))
+    assert Severity.WARNING not in kinds(judged).values(), "it has just begun to come back"
+    judged = [told.see(["gpu-0001"], ["gpu-0001"]) for _ in range(22)][-1]
+    assert kinds(judged)["telemetry_dark"] is Severity.WARNING
+
+
+def test_a_reboot_that_was_asked_for_is_expected_for_an_hour_only(told: Told) -> None:
+    told.see((), (), told.said("gpu-0001", "node_reboot_asked"))
+    judged = [told.see(["gpu-0001"], ["gpu-0001"]) for _ in range(239)]
+    assert all(set(kinds(j).values()) <= {Severity.INFO} for j in judged)
+    assert kinds([told.see(["gpu-0001"], ["gpu-0001"]) for _ in range(3)][-1])["telemetry_dark"] is Severity.WARNING
+
+
+def test_a_drain_that_answers_the_silence_does_not_excuse_it(told: Told) -> None:
+    for _ in range(8):
+        told.see(["gpu-0001"], ["gpu-0001"])
+    told.see(["gpu-0001"], ["gpu-0001"], told.said("gpu-0001", "node_state", state="DRAIN"))
+    judged = [told.see(["gpu-0001"], ["gpu-0001"]) for _ in range(15)][-1]
+    assert kinds(judged)["telemetry_dark"] is Severity.WARNING
+
+
+def test_most_nodes_silent_at_once_are_told_sooner(told: Told) -> None:
+    everyone = [f"gpu-000{n}" for n in (1, 2, 3)]
+    judged = [told.see(everyone, everyone) for _ in range(4)][-1]
+    assert [f.severity for f in judged.findings if f.kind == "telemetry_dark"] == [Severity.WARNING] * 3
