@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks import allocations, fleet, follow, history, kernel_scan, line, replay, start, tick, verdict
+from benchmarks import allocations, fleet, follow, history, kernel_scan, line, replay, start, tick, verdict, wrap
 
 ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "tick": tick.run,
@@ -18,6 +18,7 @@ ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "follow": follow.run,
     "kernel_scan": kernel_scan.run,
     "allocations": allocations.run,
+    "wrap": wrap.run,
 }
 
 
