@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,9 @@ SKEW_S = 5.0
 #: What may be relied on, best first (tables/kinds.csv). A lower one never outranks a higher one.
 AUTHORITIES = ("code", "vote", "state", "trend", "rate", "rule", "band")
 
+#: What a switch in trouble shows at the ports of its nodes.
+FABRIC = "network_fabric"
+AT_PORTS = frozenset({"ib_link_down", "ib_link_flap", "ib_port_degraded"})
 #: Kinds that show as silence: a vote together with a job of theirs that stands still.
 LOSSES = frozenset({"gpu_bus_loss", "node_unreachable"})
 
@@ -71,13 +74,14 @@ class _Claim:
         return min(f.since for f in self.findings)
 
     @property
-    def rank(self) -> tuple[bool, int, int, float, float, str, str]:
-        """Lowest first: what explains others, by authority and severity; then the rest by severity and authority (a
-        code that only warns does not lead over a loud state); then age, confidence, and a fixed order."""
+    def rank(self) -> tuple[bool, bool, int, int, float, float, str, str]:
+        """Lowest first: a switch that is the cause of what its ports show; what explains others, by authority and
+        severity; then the rest by severity and authority (a code that only warns does not lead over a loud state); then
+        age, confidence, and a fixed order."""
         h = self.hypothesis
         place, loud = AUTHORITIES.index(h.authority), -int(h.severity)
         weight = (place, loud) if _hard(h) else (loud, place)
-        return (not _hard(h), *weight, self.since, -h.score, h.entity.id, h.kind)
+        return (h.kind != FABRIC, not _hard(h), *weight, self.since, -h.score, h.entity.id, h.kind)
 
 
 def fuse(findings: Iterable[Finding], fleet: Fleet, catalogue: Catalogue) -> tuple[Suspicion, ...]:
@@ -86,8 +90,8 @@ def fuse(findings: Iterable[Finding], fleet: Fleet, catalogue: Catalogue) -> tup
     given = list(findings)
     claims = _node_wide(_borne_out(_claims(given, catalogue), given, fleet, catalogue), fleet, catalogue)
     by_host: dict[str, list[_Claim]] = {}
-    for claim in claims:
-        by_host.setdefault(claim.hypothesis.entity.host, []).append(claim)
+    for place, claim in _under_switches(claims, fleet):
+        by_host.setdefault(place, []).append(claim)
     window_s = catalogue.limit("fuse_window_s")
     groups = [group for mine in by_host.values() for group in _grouped(_located(mine), window_s)]
     return tuple(_suspicion(group, fleet) for group in sorted(groups, key=lambda g: g[0].rank))
@@ -149,6 +153,36 @@ def _authority(kind: FaultKind, group: Sequence[Finding], catalogue: Catalogue) 
         return "vote"
     allowed = known.authorities if known is not None and coded is None else ()
     return next((word for word in AUTHORITIES[2:] if word in allowed), "rule")
+
+
+def _under_switches(claims: Sequence[_Claim], fleet: Fleet) -> list[tuple[str, _Claim]]:
+    """Each claim with the place it belongs to: its host; but what the ports of a node show while its switch (or rack)
+    is in trouble belongs there. Where kernels said it too, the switch has a vote."""
+    over = {str(c.hypothesis.entity): c for c in claims if c.hypothesis.kind == FABRIC}
+    if not over:
+        return [(claim.hypothesis.entity.host, claim) for claim in claims]
+    placed = [(_place_of(claim, over, fleet), claim) for claim in claims]
+    said = {place for place, claim in placed if any(f.family == "kernel" for f in claim.findings)}
+    return [
+        (place, replace(claim, hypothesis=replace(claim.hypothesis, authority="vote")))
+        if claim.hypothesis.kind == FABRIC and place in said
+        else (place, claim)
+        for place, claim in placed
+    ]
+
+
+def _place_of(claim: _Claim, over: Mapping[str, _Claim], fleet: Fleet) -> str:
+    h = claim.hypothesis
+    if h.kind == FABRIC:
+        return str(h.entity)
+    axis = fleet.axes.get("node")
+    slot = fleet.slots.get(("node", h.entity.host))
+    if h.kind in AT_PORTS and axis is not None and slot is not None:
+        for codes, names, word in ((axis.leaf_of, fleet.switches, "switch"), (axis.rack_of, fleet.racks, "rack")):
+            code = int(codes[slot]) if slot < len(codes) else -1
+            if code >= 0 and f"{word}:{names[code]}" in over:
+                return f"{word}:{names[code]}"
+    return h.entity.host
 
 
 def _borne_out(claims: list[_Claim], findings: Sequence[Finding], fleet: Fleet, catalogue: Catalogue) -> list[_Claim]:
@@ -232,7 +266,7 @@ def _joined(code: _Claim, located: _Claim) -> _Claim:
 def _belongs(claim: _Claim, head: _Claim, window_s: float) -> bool:
     """Is this the same device, or a consequence of what leads the group?"""
     a, b = head.hypothesis, claim.hypothesis
-    if a.entity == b.entity:
+    if a.entity == b.entity or (a.kind == FABRIC and b.kind in AT_PORTS):
         return True
     if not a.entity.host or a.entity.host != b.entity.host or not _hard(a):
         return False

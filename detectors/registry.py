@@ -10,13 +10,19 @@ from detectors.detector import Detector
 from detectors.joblog.outcome import outcome
 from detectors.kernel.levels import families
 from detectors.scheduler.nodes import Nodes
+from detectors.telemetry.disks import Disks
+from detectors.telemetry.host import Host
 from detectors.telemetry.levels import Levels, rules_of
+from detectors.telemetry.network import Network
 from detectors.telemetry.peers import Peers
 from detectors.telemetry.silence import Silence
+from detectors.telemetry.storage import Storage
 
 
 def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = None) -> tuple[Detector[Any], ...]:
     """Every detector, with a site's ``thresholds`` over the catalogue's. Raises TableError for an unknown name."""
     tuned = catalogue.with_thresholds(thresholds or {})
-    flags = Levels("telemetry/flags", "gpu", rules_of(tuned, "gpu"), tuned)
-    return (*families(tuned), Silence(tuned), Nodes(tuned), Peers(tuned), flags, outcome(tuned))
+    axes = {"telemetry/flags": "gpu", "telemetry/host_flags": "node", "telemetry/mount_flags": "mount"}
+    flags = [Levels(name, axis, rules_of(tuned, axis), tuned) for name, axis in axes.items()]
+    own = (Network(tuned), Storage(tuned), Disks(tuned), Host(tuned))
+    return (*families(tuned), Silence(tuned), Nodes(tuned), Peers(tuned), *flags, *own, outcome(tuned))

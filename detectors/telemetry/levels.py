@@ -33,8 +33,12 @@ from detectors.model import (
 from detectors.wording import number, subject
 
 #: bits: any of ``bits`` is set; above, below: against the limit; rises: the counter moved; sum: it moved by the limit
-#: within ``over_s`` (a leaky total, so that no list of moments is kept).
-Test = Literal["bits", "above", "below", "rises", "sum"]
+#: within ``over_s`` (a leaky total, so that no list of moments is kept); among: a state of ``states``; falls: at most
+#: the limit's share of the best this row ever had; turns, turns_off: a flag that is set (or no longer) where this row
+#: was seen otherwise before; apart: the limit or more away from the middle of the fleet.
+Test = Literal["bits", "above", "below", "rises", "sum", "among", "falls", "turns", "turns_off", "apart"]
+#: Fewer rows than this have no middle.
+LEAST_APART = 3
 #: A rate is taken to have held for this long at most before its sample, s: a longer gap is no knowledge.
 MOST_GAP_S = 600.0
 
@@ -58,6 +62,7 @@ class Rule:
     what: str
     source: str
     bits: int = 0
+    states: tuple[int, ...] = ()
     limit: str = ""
     hold_s: str = ""
     clear_s: str = ""
@@ -74,7 +79,8 @@ class Rule:
 class LevelsState:
     """Per rule r and row n: ``begun`` float64[r, n], first look of this run (NaN: none); ``quiet`` float64[r, n], the
     first look at which a held level was not seen to hold; ``held`` bool[r, n]; ``since`` float64[r, n]; ``value``
-    float32[r, n] at the last look that agreed; ``total`` float32[r, n], the leaky total of a ``sum``; ``seen_at``
+    float32[r, n] at the last look that agreed; ``total`` float32[r, n], the leaky total of a ``sum``; ``best``
+    float32[r, n], the highest value ever seen, or for ``turns`` the lowest, negative (-inf: none); ``seen_at``
     float64[r, n] (-inf: never); ``blind`` bool[n]."""
 
     begun: NDArray[np.float64]
@@ -83,6 +89,7 @@ class LevelsState:
     since: NDArray[np.float64]
     value: FloatArray
     total: FloatArray
+    best: FloatArray
     seen_at: NDArray[np.float64]
     blind: BoolArray
 
@@ -95,10 +102,10 @@ _FRESH: dict[str, float | bool] = {
     "since": 0.0,
     "value": math.nan,
     "total": 0.0,
+    "best": -math.inf,
     "seen_at": -math.inf,
     "blind": False,
 }
-_TYPES: dict[str, type[np.generic]] = {"held": np.bool_, "blind": np.bool_, "value": np.float32, "total": np.float32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +131,11 @@ class Levels:
         if len(state.blind) != len(axis):  # a fleet that changed without a move
             _replace(state, _carry(state, np.arange(len(axis), dtype=np.intp)))
         if measures(tick, [rule.key for rule in self.rules]):
-            missing = np.zeros(len(axis), np.bool_)
+            missing, seen = np.zeros(len(axis), np.bool_), _Seen(tick, axis)
             with np.errstate(over="ignore", invalid="ignore"):  # absurd numbers are no reason to fail
                 for at, rule in enumerate(self.rules):
-                    missing |= self._look(state, at, rule, tick, axis)
+                    if rule.key in tick.values:
+                        missing |= self._look(state, at, rule, seen)
             state.blind = missing
         return Judged(self._findings(state, axis, fleet), {self.axis: state.blind & axis.live})
 
@@ -135,17 +143,27 @@ class Levels:
         axis = new.axes.get(self.axis)
         return _carry(state, rows_from(old.axes.get(self.axis), axis) if axis is not None else np.zeros(0, np.intp))
 
-    def _look(self, state: LevelsState, r: int, rule: Rule, tick: Tick, axis: Axis) -> BoolArray:
+    def _look(self, state: LevelsState, r: int, rule: Rule, tick: _Seen) -> BoolArray:
         """Fold one metric of one tick in; returns the rows that were asked for, spoke before, and say nothing now."""
-        n, at = len(axis), tick.at
-        values = column(tick, rule.key, n)
-        seen = ~np.isnan(values) & axis.live
-        missing: BoolArray = asked(tick, rule.key, n) & ~seen & axis.live & np.isfinite(state.seen_at[r])
+        values, seen, silent = tick.metric(rule.key)
+        missing: BoolArray = tick.none if silent is None else silent & np.isfinite(state.seen_at[r])
         if rule.test == "sum":
-            values = self._summed(state, r, rule, values, seen, at)
-        flagged = seen & self._holds(rule, values)
+            values = self._summed(state, r, rule, values, seen, tick.at)
+        flagged = seen & self._holds(rule, values, state.best[r])
         if rule.also:
-            flagged &= column(tick, (self.axis, rule.also), n) >= self.catalogue.limit(rule.also_limit)
+            flagged &= tick.metric((self.axis, rule.also))[0] >= self.catalogue.limit(rule.also_limit)
+        if rule.test in ("falls", "turns", "turns_off"):
+            best = -values if rule.test == "turns" else values
+            state.best[r] = np.where(seen, np.fmax(state.best[r], best), state.best[r])
+        if flagged.any() or state.held[r].any() or not np.isnan(state.begun[r]).all():
+            self._follow(state, r, rule, values, flagged, seen, tick.at)
+        state.seen_at[r, seen] = tick.at
+        return missing
+
+    def _follow(
+        self, state: LevelsState, r: int, rule: Rule, values: FloatArray, flagged: BoolArray, seen: BoolArray, at: float
+    ) -> None:
+        """Levels rise once the condition has lasted, and end once it has been gone."""
         begun, quiet = state.begun[r], state.quiet[r]
         begun[flagged & np.isnan(begun)] = at
         begun[seen & ~flagged] = np.nan
@@ -158,25 +176,40 @@ class Levels:
         quiet[gone & np.isnan(quiet)] = at
         state.held[r] &= ~(gone & (at - quiet >= self._s(rule.clear_s)))
         quiet[~state.held[r]] = np.nan
-        state.seen_at[r, seen] = at
-        return missing
 
-    def _holds(self, rule: Rule, values: FloatArray) -> BoolArray:
+    def _holds(self, rule: Rule, values: FloatArray, best: FloatArray) -> BoolArray:
         holds: BoolArray
-        if rule.test == "bits":
-            whole = np.where(np.isfinite(values) & (np.abs(values) < 2**31), values, 0).astype(np.int64)
-            holds = (whole & rule.bits) != 0
-        elif rule.test == "rises":
-            holds = values > 0
-        else:
-            limit = np.float32(self.catalogue.limit(rule.limit))
-            holds = values <= limit if rule.test == "below" else values >= limit
+        limit = np.float32(self.catalogue.limit(rule.limit)) if rule.limit else np.float32(0)
+        match rule.test:
+            case "bits":
+                whole = np.where(np.isfinite(values) & (np.abs(values) < 2**31), values, 0).astype(np.int64)
+                holds = (whole & rule.bits) != 0
+            case "rises":
+                holds = values > 0
+            case "among":
+                holds = np.asarray(np.isin(values, rule.states), np.bool_)
+            case "falls":
+                holds = values <= limit * best
+            case "turns":
+                holds = (values >= 1) & (best == 0)
+            case "turns_off":
+                holds = (values < 1) & (best >= 1)
+            case "apart":
+                known = np.count_nonzero(~np.isnan(values)) >= LEAST_APART
+                holds = np.abs(values - np.nanmedian(values)) >= limit if known else np.zeros(len(values), np.bool_)
+            case "below":
+                holds = values <= limit
+            case _:
+                holds = values >= limit
         return holds
 
     def _summed(
         self, state: LevelsState, r: int, rule: Rule, rates: FloatArray, seen: BoolArray, at: float
     ) -> FloatArray:
         """The leaky total after this look: what came since the last one is rate x time; old increments fade."""
+        still: FloatArray = state.total[r].copy()
+        if not (still.any() or (rates > 0).any()):
+            return still
         gap = np.clip(at - state.seen_at[r], 0.0, MOST_GAP_S)
         gap[~np.isfinite(state.seen_at[r])] = 0.0
         faded = state.total[r] * np.exp(-gap / max(self._s(rule.over_s), 1.0))
@@ -201,6 +234,7 @@ class Levels:
 
     def _finding(self, rule: Rule, entity: Entity, value: float, since: float) -> Finding:
         limit = self.catalogue.limit(rule.limit) if rule.limit else math.nan
+        limit = math.nan if rule.test == "apart" else limit
         unit = self.catalogue.metrics[rule.metric].unit
         shown = f"0x{int(value):x}" if rule.test == "bits" else number(value, 0 if abs(value) >= 10 else 2)
         expected = "" if math.isnan(limit) else f"{'over' if rule.test == 'below' else 'under'} {number(limit, 1)}"
@@ -209,6 +243,26 @@ class Levels:
         who = subject(entity) if entity.kind == "gpu" else str(entity)
         reason = rule.says.format(who=who, value=shown, limit=number(limit, 1) if limit == limit else "")
         return Finding(self.name, rule.kind, entity, rule.severity, rule.score, since, reason, (evidence,))
+
+
+class _Seen:
+    """One tick, each of its metrics read once."""
+
+    def __init__(self, tick: Tick, axis: Axis) -> None:
+        self._tick, self._axis = tick, axis
+        self._known: dict[MetricKey, tuple[FloatArray, BoolArray, BoolArray | None]] = {}
+        self.at = tick.at
+        self.none = np.zeros(len(axis), np.bool_)
+
+    def metric(self, key: MetricKey) -> tuple[FloatArray, BoolArray, BoolArray | None]:
+        """Values, the rows that have one, and those that were asked and have none; None: there are no such rows."""
+        found = self._known.get(key)
+        if found is None:
+            values = column(self._tick, key, len(self._axis))
+            seen = ~np.isnan(values) & self._axis.live
+            silent = asked(self._tick, key, len(self._axis)) & ~seen & self._axis.live
+            found = self._known[key] = (values, seen, silent if silent.any() else None)
+        return found
 
 
 def _start(rules: int, n: int) -> LevelsState:
@@ -220,6 +274,7 @@ def _start(rules: int, n: int) -> LevelsState:
         since=np.zeros((rules, n)),
         value=full((rules, n), dtype=np.float32),
         total=np.zeros((rules, n), np.float32),
+        best=np.full((rules, n), -math.inf, np.float32),
         seen_at=np.full((rules, n), -math.inf),
         blind=np.zeros(n, np.bool_),
     )
@@ -245,7 +300,8 @@ def rules_of(catalogue: Catalogue, axis: str) -> tuple[Rule, ...]:
 
 def _rule(name: str, row: dict[str, Any], catalogue: Catalogue) -> Rule:
     try:
-        made = Rule(name=name, **(row | {"severity": Severity.of(row["severity"])}))
+        states = tuple(row.get("states", ()))
+        made = Rule(name=name, **(row | {"severity": Severity.of(row["severity"]), "states": states}))
     except (KeyError, TypeError) as error:
         raise TableError(f"levels.toml, {name}: {error}") from error
     wrong = _problems(made, catalogue)
@@ -260,5 +316,6 @@ def _problems(rule: Rule, catalogue: Catalogue) -> Sequence[str]:
     found += [] if rule.test in get_args(Test) else [f"no test {rule.test!r}"]
     named = (rule.limit, rule.hold_s, rule.clear_s, rule.over_s, rule.also_limit)
     found += [f"no threshold {t!r}" for t in named if t and t not in catalogue.thresholds]
-    needs_limit = rule.test in ("above", "below", "sum") and not rule.limit
-    return [*found, "no limit"] if needs_limit else found
+    needs_limit = rule.test in ("above", "below", "sum", "falls", "apart") and not rule.limit
+    needs_states = rule.test == "among" and not rule.states
+    return [*found, *(["no limit"] if needs_limit else []), *(["no states"] if needs_states else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -10,6 +11,14 @@ import numpy as np
 from detectors.kernel.lines import parse
 from detectors.model import Axis, BoolArray, Entity, Event, Fleet, FloatArray, IntArray, MetricKey, Tick
 
+STORE = "store:/export/scratch"
+#: The parts of a node by axis, as their ids end.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "nic": ("nic:mlx5_0", "nic:mlx5_1"),
+    "mount": ("mount:/scratch",),
+    "mount_op": (f"mount:{STORE}#READ", f"mount:{STORE}#WRITE"),
+}
+ROLES = ("mlx5_0", "mlx5_1", "/scratch", "READ", "WRITE")
 #: A Tuesday in 2026, on a multiple of 15 s.
 T0 = 1_770_120_000.0
 USUAL: Mapping[str, float] = {
@@ -43,9 +52,25 @@ def fleet_of(
     axes = {
         "gpu": axis_of("gpu", gpu_ids, gpu_names, live, node_of, job_of_node[node_of]),
         "node": axis_of("node", names, names, np.ones(nodes, np.bool_), np.arange(nodes, dtype=np.int32), job_of_node),
+        **{kind: parts_of(kind, names, job_of_node) for kind in PARTS},
     }
+    axes["node"] = replace(axes["node"], leaf_of=np.zeros(nodes, np.int32))
     slots = {(kind, id_): row for kind, axis in axes.items() for row, id_ in enumerate(axis.ids)}
-    return Fleet("main", epoch, axes, names, job_names, (), ("H100",), (), slots)
+    return Fleet("main", epoch, axes, names, job_names, ROLES, ("H100", STORE), (), slots, ("leaf-1",))
+
+
+def parts_of(kind: str, nodes: Sequence[str], job_of_node: IntArray) -> Axis:
+    """Two ports, one mount and two calls on it for each node; all nodes on one leaf."""
+    ends = PARTS[kind]
+    ids = [f"{node}/{end}" for node in nodes for end in ends]
+    names = [id_.partition("store:")[0] + "/scratch" if kind == "mount_op" else id_ for id_ in ids]
+    of = np.repeat(np.arange(len(nodes), dtype=np.int32), len(ends))
+    axis = axis_of(kind, ids, names, np.ones(len(ids), np.bool_), of, job_of_node[of])
+    roles = np.tile(
+        np.array([ROLES.index(end.rpartition(":")[2].rpartition("#")[2]) for end in ends], np.int32), len(nodes)
+    )
+    model = np.full(len(ids), -1 if kind == "nic" else 1, np.int32)
+    return replace(axis, role_of=roles, model_of=model, leaf_of=np.zeros(len(ids), np.int32))
 
 
 def axis_of(kind: str, ids: Sequence[str], names: Sequence[str], live: BoolArray, node_of: Any, job_of: Any) -> Axis:

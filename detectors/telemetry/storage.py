@@ -1,0 +1,223 @@
+"""NFS calls of every mount against their own past, and disks that fill up. Many clients at once: the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.catalogue import Catalogue
+from detectors.columns import asked, column, measures
+from detectors.detector import carried, rows_from
+from detectors.model import Axis, BoolArray, Finding, Fleet, FloatArray, IntArray, Judged, MetricKey, Need, Tick
+from detectors.telemetry.storage_phrases import mount_finding, server_finding
+from detectors.telemetry.usual import learn, over
+
+#: What a call may show: it takes longer than usual; it is not answered at all; it ran into its major timeout.
+SLOW, STALLED, TIMED_OUT = range(3)
+SIGNS = 3
+REQUESTS, TIME, QUEUED, TIMEOUTS = ("op_requests", "op_request_s", "op_queue_s", "op_major_timeouts")
+KEYS: tuple[MetricKey, ...] = tuple(("mount_op", m) for m in (REQUESTS, TIME, QUEUED, TIMEOUTS))
+BLOCKED: MetricKey = ("node", "node_procs_blocked")
+#: Quiet hours and bursts (a checkpoint is written, a data set loaded) have each a usual time for a call.
+BANDS = 2
+MOST_GAP_S = 600.0
+
+
+@dataclass(slots=True)
+class StorageState:
+    """Per call row n. ``high`` float32[2, n] and ``looks`` int32[2, n]: the usual high of the logarithm of seconds for
+    each call, in quiet hours and in bursts; ``rate`` float32[n], the usual rate of calls; ``seen_at`` float64[n]. Per
+    sign s: ``begun``, ``last`` float64[s, n]; ``held`` bool[s, n]. At the last unusual look: ``time_s``, ``usual_s``,
+    ``share`` float32[n] (of the time, the part spent in the client's queue). ``blocked`` float32[m], per node row the
+    usual number of processes that wait for a disk; ``blind`` bool[n]."""
+
+    high: FloatArray
+    looks: NDArray[np.int32]
+    rate: FloatArray
+    seen_at: NDArray[np.float64]
+    begun: NDArray[np.float64]
+    last: NDArray[np.float64]
+    held: BoolArray
+    time_s: FloatArray
+    usual_s: FloatArray
+    share: FloatArray
+    blocked: FloatArray
+    blind: BoolArray
+
+
+_FRESH: dict[str, float | bool] = {
+    "high": -np.inf,
+    "looks": 0,
+    "rate": np.nan,
+    "seen_at": -np.inf,
+    "begun": np.nan,
+    "last": -np.inf,
+    "held": False,
+    "time_s": 0.0,
+    "usual_s": 0.0,
+    "share": 0.0,
+    "blocked": np.nan,
+    "blind": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Thresholds: all that begin with storage_."""
+
+    catalogue: Catalogue = field(repr=False)
+    needs: frozenset[Need] = field(default=frozenset({*KEYS, BLOCKED}))
+
+    @property
+    def name(self) -> str:
+        return "telemetry/storage"
+
+    def start(self, fleet: Fleet) -> StorageState:
+        n, nodes = _size(fleet, "mount_op"), _size(fleet, "node")
+        wide = {"high": (BANDS, n), "looks": (BANDS, n), "blocked": (nodes,)}
+        wide |= {name: (SIGNS, n) for name in ("begun", "last", "held")}
+        types = {"looks": np.int32, "held": np.bool_, "blind": np.bool_}
+        types |= {name: np.float64 for name in ("seen_at", "begun", "last")}
+        made: dict[str, Any] = {k: np.full(wide.get(k, (n,)), v, types.get(k, np.float32)) for k, v in _FRESH.items()}
+        return StorageState(**made)
+
+    def step(self, state: StorageState, tick: Tick, fleet: Fleet) -> Judged:
+        axis = fleet.axes.get("mount_op")
+        if axis is None:
+            return Judged()
+        if len(state.rate) != len(axis) or len(state.blocked) != _size(fleet, "node"):
+            rows = np.arange(len(axis), dtype=np.intp), np.arange(_size(fleet, "node"), dtype=np.intp)
+            _replace(state, _carry(state, *rows))
+        if measures(tick, KEYS):
+            with np.errstate(all="ignore"):  # absurd numbers are no reason to fail
+                self._look(state, tick, axis, fleet)
+        return Judged(self._findings(state, axis, fleet), {"mount_op": state.blind & axis.live})
+
+    def move(self, state: StorageState, old: Fleet, new: Fleet) -> StorageState:
+        none = np.zeros(0, np.intp)
+        calls = rows_from(old.axes.get("mount_op"), new.axes["mount_op"]) if "mount_op" in new.axes else none
+        nodes = rows_from(old.axes.get("node"), new.axes["node"]) if "node" in new.axes else none
+        return _carry(state, calls, nodes)
+
+    def _s(self, name: str) -> float:
+        return self.catalogue.limit(f"storage_{name}")
+
+    # --- one look ---------------------------------------------------------------------------------------------------
+
+    def _look(self, state: StorageState, tick: Tick, axis: Axis, fleet: Fleet) -> None:
+        n, at = len(axis), tick.at
+        rate, spent, queued, timeouts = (column(tick, key, n) for key in KEYS)
+        seen = ~np.isnan(rate) & axis.live
+        known = np.isfinite(state.seen_at)
+        gap = np.where(seen & known, np.clip(at - state.seen_at, 0.0, MOST_GAP_S), 0.0)
+        shown = np.zeros((SIGNS, n), np.bool_)
+        shown[SLOW] = self._slow(state, rate, spent, queued, seen)
+        shown[STALLED] = self._stalled(state, rate, seen, tick, axis, fleet)
+        shown[TIMED_OUT] = timeouts > 0
+        share = 1.0 - np.exp(-gap / self._s("rate_over_s"))
+        moved = np.where(np.isnan(state.rate), rate, state.rate + share * (rate - state.rate)).astype(np.float32)
+        state.rate = np.where(seen & ~shown.any(axis=0), moved, state.rate)
+        self._hold(state, shown & seen, seen, at)
+        state.blind = asked(tick, KEYS[0], n) & ~seen & axis.live & known
+        state.seen_at[seen] = at
+
+    def _slow(
+        self, state: StorageState, rate: FloatArray, spent: FloatArray, queued: FloatArray, seen: BoolArray
+    ) -> BoolArray:
+        """Calls that take much longer than ever in this band. A burst is judged by bursts."""
+        each = np.log(np.fmax(spent / rate, np.float32(1e-6))).astype(np.float32)
+        counts = seen & (rate >= self._s("least_calls_a_s")) & ~np.isnan(each)
+        burst = rate > self._s("burst_times") * np.nan_to_num(state.rate, nan=np.inf)
+        slow = np.zeros(len(rate), np.bool_)
+        warm, by = int(self._s("looks")), float(np.log(self._s("times")))
+        for band, here in ((0, counts & ~burst), (1, counts & burst)):
+            high, looks = state.high[band], state.looks[band]
+            enough = warm if band == 0 else int(self._s("burst_looks"))
+            beyond = here & over(high, looks, each, enough, by) & (np.exp(each) >= self._s("least_s"))
+            learn(high, looks, each, here & ~beyond, enough)
+            state.usual_s = np.where(beyond, np.exp(high), state.usual_s)
+            slow |= beyond
+        state.time_s = np.where(slow, np.exp(each), state.time_s)
+        state.share = np.where(slow, np.clip(np.nan_to_num(queued / spent), 0.0, 1.0), state.share)
+        return slow
+
+    def _stalled(
+        self, state: StorageState, rate: FloatArray, seen: BoolArray, tick: Tick, axis: Axis, fleet: Fleet
+    ) -> BoolArray:
+        """No call comes back where many do else, while processes wait for a disk as they never did."""
+        nodes = fleet.axes.get("node")
+        none = np.zeros(len(axis), np.bool_)
+        if nodes is None:
+            return none
+        blocked = column(tick, BLOCKED, len(nodes))
+        many = blocked >= np.nan_to_num(state.blocked) + self._s("blocked")
+        known = ~np.isnan(blocked) & ~many
+        kept = np.where(np.isnan(state.blocked), blocked, state.blocked + 0.02 * (blocked - state.blocked))
+        state.blocked = np.where(known, kept, state.blocked).astype(np.float32)
+        of_node = np.zeros(max(len(fleet.nodes), 1), np.bool_)
+        inside = (nodes.node_of >= 0) & many
+        of_node[nodes.node_of[inside]] = True
+        still: BoolArray = seen & (rate <= 0.02 * state.rate) & (state.rate >= self._s("least_calls_a_s"))
+        found: BoolArray = still & (axis.node_of >= 0) & of_node[np.maximum(axis.node_of, 0)]
+        return found
+
+    def _hold(self, state: StorageState, shown: BoolArray, seen: BoolArray, at: float) -> None:
+        hold = np.array([self._s("slow_hold_s"), self._s("slow_hold_s"), 0.0])[:, None]
+        clear = np.array([self._s("slow_clear_s"), self._s("slow_clear_s"), self._s("timeout_clear_s")])[:, None]
+        state.begun[shown & np.isnan(state.begun)] = at
+        state.last[shown] = at
+        gone = seen & ~shown & (at - state.last >= np.where(state.held, clear, 0.0))
+        state.begun[gone] = np.nan
+        state.held = np.where(gone, False, state.held | (shown & (at - state.begun >= hold)))
+
+    # --- what it says -----------------------------------------------------------------------------------------------
+
+    def _findings(self, state: StorageState, axis: Axis, fleet: Fleet) -> tuple[Finding, ...]:
+        held = state.held & axis.live
+        rows = np.flatnonzero(held.any(axis=0))
+        if not rows.size:
+            return ()
+        found: dict[str, Finding] = {}
+        taken = np.zeros(len(axis), np.bool_)
+        for export in np.unique(axis.model_of[rows]):
+            here = (axis.model_of == export) & axis.live
+            if export >= 0 and self._many(state, held, here, axis.node_of):
+                taken |= here
+                made = server_finding(self.name, fleet, axis, state, held & here)
+                found.setdefault(made.key, made)
+        mounts: dict[tuple[int, str], list[int]] = {}
+        for row in rows[~taken[rows]]:
+            mounts.setdefault((int(axis.node_of[row]), axis.names[row]), []).append(int(row))
+        for (node, name), calls in mounts.items():
+            one = mount_finding(
+                self.name, fleet, node, name, axis, state, held, sorted(calls, key=lambda r: axis.ids[r])
+            )
+            found.setdefault(one.key, one)
+        return tuple(found[key] for key in sorted(found))
+
+    def _many(self, state: StorageState, held: BoolArray, here: BoolArray, node_of: IntArray) -> bool:
+        """Whether enough of the clients that use the export show it. One that does nothing has nothing to show."""
+        ill = np.unique(node_of[held.any(axis=0) & here]).size
+        uses = here & (state.rate >= self._s("least_calls_a_s"))
+        clients = np.unique(node_of[uses | (held.any(axis=0) & here)]).size
+        return bool(ill >= self._s("many_clients") and ill >= self._s("many_share") * clients)
+
+
+def _size(fleet: Fleet, kind: str) -> int:
+    return len(fleet.axes[kind]) if kind in fleet.axes else 0
+
+
+def _carry(state: StorageState, calls: NDArray[np.intp], nodes: NDArray[np.intp]) -> StorageState:
+    made: dict[str, Any] = {
+        name: carried(getattr(state, name), nodes if name == "blocked" else calls, fill)
+        for name, fill in _FRESH.items()
+    }
+    return StorageState(**made)
+
+
+def _replace(state: StorageState, by: StorageState) -> None:
+    for one in fields(StorageState):
+        setattr(state, one.name, getattr(by, one.name))
