@@ -187,7 +187,7 @@ class LogReader:
         if chains(text) or IGNORED in text:
             self._chained, self._ignored = self._chained or IGNORED not in text, IGNORED in text
             return
-        if not which or _quoted(block, start):
+        if not which or _quoted(block, start, text):
             return
         for line in expanded(text, self._year):
             one = which if line.text and line.text in text else None
@@ -312,10 +312,10 @@ def _pieces(line: bytes) -> Iterator[bytes]:
         yield line[start : start + PIECE + OVERLAP]
 
 
-def _quoted(block: bytes, start: int) -> bool:
+def _quoted(block: bytes, start: int, text: str) -> bool:
     """Is this a source line under its ``File "x", line 3``?"""
     before = block[block.rfind(b"\n", 0, max(0, start - 1)) + 1 : max(0, start - 1)]
-    return quoted(before[-600:].decode("utf-8", "replace"))
+    return quoted(before[-600:].lstrip(_RETURN).decode("utf-8", "replace"), text)
 
 
 def _windows(block: bytes, ends: Iterable[int], heads: int) -> Iterator[tuple[int, int]]:

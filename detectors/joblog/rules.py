@@ -365,7 +365,7 @@ def read_lines(table: Table, lines: Sequence[str], behinds: Sequence[int] = ()) 
     behind, chained, ignored, before = 0, False, False, ""
     for number, line in enumerate(lines, 1):
         behind = behinds[number - 1] if behinds else behind + len(line) + 1
-        hit = None if quoted(before) else table.hit(line, line=number, behind=behind)
+        hit = None if quoted(before, line) else table.hit(line, line=number, behind=behind)
         if hit is not None and IGNORED not in line:
             named = hit.level in ("cause", "surface", "symptom")
             soft = hit.soft or (ignored and named) or tried_again("\n".join(lines[number : number + 2]))
@@ -391,9 +391,24 @@ def sure_of(hit: Hit) -> float:
     return max(0.3, min(0.99, base + (hit.rule.precedence - 50) / 400 - (0.25 if hit.soft else 0.0)))
 
 
-def quoted(before: str) -> bool:
-    """Is the line behind this one a source line that a traceback quotes?"""
-    return 'File "' in before and '", line ' in before
+#: The last line of a traceback, where nothing is indented: the name of an exception and what it says.
+_RAISED = re.compile(
+    r"(?:\S{1,80} ){0,4}[A-Za-z_][\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Warning|Timeout)\b(?::|\s|$)"
+)
+
+
+def quoted(before: str, line: str) -> bool:
+    """Is a line a source line that a traceback quotes under its ``File "x", line 3``?
+
+    Such a line is indented deeper than the one before it. Where the source is not at hand (compiled, ``<stdin>``) the
+    exception itself stands there.
+    """
+    at = before.find('File "')
+    if at < 0 or '", line ' not in before:
+        return False
+    if before[max(0, at - 2) : at] == "  ":
+        return line[at : at + 1].isspace()
+    return not _RAISED.match(line)
 
 
 _STEP = re.compile(
