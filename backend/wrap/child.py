@@ -91,7 +91,7 @@ class Child:
                     raise
                 os.execv("/bin/sh", ["sh", path, *command[1:]])
         except (OSError, ValueError) as error:
-            code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) or not command[0] else CANNOT
             why = "command not found" if code == NOT_FOUND else getattr(error, "strerror", None) or str(error)
             os.write(report, b"%d" % code)
             os.write(2, f"watchkeeper wrap: {command[0]}: {why}\n".encode("utf-8", "replace"))
