@@ -98,6 +98,8 @@ def hear(session: Session, watch: Watch, batch: Batch) -> None:
     counts["records"] += records_of(batch)
     counts["samples"] += sum(len(series.times) for series in batch.series)
     counts["dropped"] += sum(batch.dropped.values())
+    if batch.series:
+        watch.scraped[batch.source] = now
     last = watch.heard.get(batch.source)
     if last is None or abs((now - last).total_seconds()) >= HEARD_EVERY_S:
         watch.heard[batch.source] = now
@@ -109,8 +111,7 @@ def darken_silent(watch: Watch) -> None:
     """Pushed telemetry that stopped is dark until it comes again. Lines and jobs come when there are any."""
     now, longest_s = watch.clock.now(), max(SILENT_S, 2 * watch.ring.interval_s)
     with watch.lock:
-        heard = [(name, watch.heard[name]) for name, counts in watch.brought.items() if counts["samples"]]
-        for name, last in heard:
+        for name, last in watch.scraped.items():
             watch.darken(name, (now - last).total_seconds() > longest_s)
 
 

@@ -122,6 +122,8 @@ class Watch:
     # --- what the ingest routes remember: rows by source since the start, and when each pulse was last written
     brought: dict[str, Counter[str]] = field(default_factory=dict)
     heard: dict[str, datetime] = field(default_factory=dict)
+    #: Sources that pushed telemetry, and when they did last; also those of an earlier process.
+    scraped: dict[str, datetime] = field(default_factory=dict)
 
     def load(self) -> None:
         """Take up where the last commit left off: inventory, event cursor, open levels, detector states."""
@@ -131,6 +133,8 @@ class Watch:
             self.ledger = {row.key: held_of(row) for row in finding_rows.active(session, self.cluster)}
             beats = system.beats(session, self.cluster)
             self.broken = frozenset(b.name for b in beats if b.kind == "detector" and b.failing_since is not None)
+            pushed = {b.name: b.ok_at for b in beats if b.kind == "source" and b.counts.get("samples") and b.ok_at}
+            self.scraped = pushed | self.scraped
             self._restore(session, self.inventory.fleet)
         # What the saved states have not seen is judged again; not what they have, though nobody heard of the commit.
         self.coming = deque(tick for tick in (*self.unsaved, *self.coming) if tick.at > self.saved_tick)
