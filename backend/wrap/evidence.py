@@ -42,6 +42,8 @@ TROUBLE = tuple(
     b"rror|xcept|Xid|atal|FATAL|ailed|ailure|ERROR|FAIL|illed|emory|NCCL WARN|No space|NaN|nan|bort|imeout|imed out|"
     b"anic|egfault|egmentation|refused|denied|orrupt|nvalid|assert|CANCELLED|nreachable|quota|ECC".split(b"|")
 )
+#: A run that ended well, told without the table.
+WELL = LogClass(CLEAN, "none", "none", "good", 0, "no", "yes", "")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
@@ -77,7 +79,9 @@ def table() -> Table:
 
 
 def find(log: Log, path: str, child: Child, oom_kills: int) -> Found:
-    """Read what was printed back, and name what failed first."""
+    """Read what was printed back, and name what failed first; nothing is read of a run that ended well."""
+    if not child.code:
+        return Found(CLEAN, WELL, 0.95, WELL.component, None, (), (), (), 0, log.size + log.lost)
     lines, read = lines_of(log, path)
     rules = table()
     reading = read_lines(rules, [line.text for line in lines], [line.behind for line in lines])
@@ -102,8 +106,6 @@ def find(log: Log, path: str, child: Child, oom_kills: int) -> Found:
 
 def class_of(first: Hit | None, child: Child, oom_kills: int) -> tuple[str, float]:
     """The class and how sure: the log's own words first, how it ended where they only show what followed."""
-    if not child.code:
-        return CLEAN, 0.95
     weak = first is None or first.level in ("echo", "symptom", "note")
     if weak and oom_kills > 0:
         return "host_oom_killed", 0.9

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from backend.wrap.words import Options
 
 VERSION = 1
-#: Bytes of the start and of the end of the log in a report, and lines around what a rule names.
-HEAD, TAIL = 6_000, 48_000
+#: Bytes of the start and of the end of the log in a report; of one rank of many; of one that was told to end, which
+#: mostly shows what followed; and lines around what a rule names.
+ROOM, ROOM_OF_MANY, ROOM_OF_VICTIM = (6_000, 48_000), (4_000, 12_000), (1_000, 6_000)
+MANY = 64
 BEFORE, AFTER = 1, 3
 #: Places of the log that are quoted between.
 MOST_PLACES = 60
@@ -64,7 +66,7 @@ def report_of(
             {"what": "first cause" if hit is found.first else "also seen", **_quoted(found, hit.line, hit.text)}
             for hit in found.evidence
         ],
-        "excerpt": excerpt(found),
+        "excerpt": excerpt(found, room_of(place, child)),
         "tail": tail_of(log),
         "log": {
             "path": os.path.abspath(path) if path else "",
@@ -93,12 +95,19 @@ def _quoted(found: Found, place: int, text: str) -> dict[str, Any]:
     return {"line": line.number, "text": redact(text)[:LINE]}
 
 
-def excerpt(found: Found) -> list[dict[str, Any]]:
+def room_of(place: Place, child: Child) -> tuple[int, int]:
+    """A job of thousands of ranks must not bury its server."""
+    if child.asked_to_end:
+        return ROOM_OF_VICTIM
+    return ROOM_OF_MANY if (place.tasks or 1) > MANY else ROOM
+
+
+def excerpt(found: Found, room: tuple[int, int]) -> list[dict[str, Any]]:
     """Spans of whole lines in order, each with the number of its first line and the bytes of the log before it: the
     start, what surrounds each hit, the end. The server reads them as the log."""
     lines = found.lines
     chosen: set[int] = set()
-    for places, most in ((range(len(lines)), HEAD), (range(len(lines) - 1, -1, -1), TAIL)):
+    for places, most in ((range(len(lines)), room[0]), (range(len(lines) - 1, -1, -1), room[1])):
         for place in places:
             most -= len(lines[place].text) + 1
             if most < 0:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from detectors.joblog.excerpt import Window
 from detectors.joblog.lines import NO_YEAR, Line, expanded, gpu_in, host_in, rank_in, read_line
@@ -292,10 +293,16 @@ def _encoding(head: bytes) -> str:
 
 
 def _wrapped(head: bytes) -> int:
-    """The width at which every long line was cut, 0 where lines are whole."""
-    lengths = Counter(len(line.rstrip(b"\r")) for line in head.split(b"\n")[:-1])
+    """The width at which every long line was cut, 0 where lines are whole. Lines that begin alike are whole ones,
+    though many be of one length."""
+    lines = [line.rstrip(b"\r") for line in head.split(b"\n")[:-1]]
+    lengths = Counter(map(len, lines))
     width = max(lengths, default=0)
-    return width if 60 <= width <= 200 and lengths[width] >= max(4, 0.08 * sum(lengths.values())) else 0
+    if not 60 <= width <= 200 or lengths[width] < max(4, 0.08 * len(lines)):
+        return 0
+    full = [(one, after) for one, after in pairwise(lines) if len(one) == width]
+    alike = sum(one[:4] == after[:4] for one, after in full)
+    return 0 if 2 * alike > len(full) else width
 
 
 def _unwrapped(block: bytes, width: int) -> bytes:
