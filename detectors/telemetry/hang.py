@@ -1,0 +1,269 @@
+"""A job that stands still and says nothing: its GPUs spin or idle for longer than its own longest pause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.catalogue import Catalogue
+from detectors.columns import column, measures
+from detectors.detector import carried, rows_from
+from detectors.model import (
+    Axis,
+    BoolArray,
+    Evidence,
+    Finding,
+    Fleet,
+    FloatArray,
+    Judged,
+    MetricKey,
+    Need,
+    Severity,
+    Tick,
+)
+from detectors.telemetry.jobs import TRAFFIC, Jobs, job_entity, jobs_of, mark_of, traffic
+from detectors.wording import counted, number
+
+POWER, BUSY, MEMORY, TENSOR, LINKS = range(5)
+METRICS: tuple[MetricKey, ...] = (
+    ("gpu", "power_w"),
+    ("gpu", "utilisation_pct"),
+    ("gpu", "fb_used_mib"),
+    ("gpu", "tensor_active_ratio"),
+)
+#: One family alone: told, not acted on.
+SPIN_SCORE, IDLE_SCORE = 0.7, 0.5
+#: What a member does while its job stands still.
+SILENT, ASLEEP = 1, 2
+
+
+@dataclass(slots=True)
+class HangState:
+    """Per GPU row; what belongs to a job stands in each of its rows. ``mark``: whose it is (jobs.mark_of, 0 = none).
+    ``power``, ``links``, ``tensor``, ``memory``: usual level of the job at work (median of its GPUs; 0 = none yet).
+    ``worked_s``: how long it was seen at work. ``low_at``, ``spin_at``: since when it pauses, and spins (0 = it does
+    not). ``pauses``: how many ended; ``longest``, ``spun``: the longest of them and the longest spin, s. ``seen_at``:
+    last look. ``kind``: 0 runs, 1 idles, 2 spins for too long. ``since``, ``now_w``, ``gpus``: of that. ``odd``: 1 =
+    the row was silent then, 2 = idle while the others spun."""
+
+    mark: NDArray[np.uint32]
+    power: NDArray[np.float64]
+    links: NDArray[np.float64]
+    tensor: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    worked_s: NDArray[np.float64]
+    low_at: NDArray[np.float64]
+    spin_at: NDArray[np.float64]
+    pauses: NDArray[np.float64]
+    longest: NDArray[np.float64]
+    spun: NDArray[np.float64]
+    seen_at: NDArray[np.float64]
+    kind: NDArray[np.float64]
+    since: NDArray[np.float64]
+    now_w: NDArray[np.float64]
+    gpus: NDArray[np.float64]
+    odd: NDArray[np.int8]
+
+
+#: What belongs to the job and not to the row.
+SHARED = tuple(f.name for f in fields(HangState) if f.name not in ("mark", "odd"))
+
+
+def _start(n: int) -> HangState:
+    types: dict[str, type[np.generic]] = {"mark": np.uint32, "odd": np.int8}
+    return HangState(**{f.name: np.zeros(n, types.get(f.name, np.float64)) for f in fields(HangState)})
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Thresholds: all that begin with hang_. GPUs that wait in a collective spin: fully used by the driver's word,
+    far below their working power, with nothing on the links. A job is measured against its own past only."""
+
+    catalogue: Catalogue = field(repr=False)
+    needs: frozenset[Need] = field(default=frozenset({*METRICS, *TRAFFIC}))
+
+    @property
+    def name(self) -> str:
+        return "telemetry/hang"
+
+    def start(self, fleet: Fleet) -> HangState:
+        return _start(len(fleet.axes["gpu"]) if "gpu" in fleet.axes else 0)
+
+    def step(self, state: HangState, tick: Tick, fleet: Fleet) -> Judged:
+        axis = fleet.axes.get("gpu")
+        if axis is None:
+            return Judged()
+        _fit(state, len(axis))
+        if measures(tick, METRICS[:BUSY]):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                self._judge(state, tick, axis, fleet)
+        return Judged(self._findings(state, axis, fleet))
+
+    def move(self, state: HangState, old: Fleet, new: Fleet) -> HangState:
+        gpus = new.axes.get("gpu")
+        return _carry(state, rows_from(old.axes.get("gpu"), gpus) if gpus is not None else np.zeros(0, np.intp))
+
+    def _judge(self, state: HangState, tick: Tick, axis: Axis, fleet: Fleet) -> None:
+        """Fold one telemetry tick in; all arrays, no loop over rows."""
+        n, jobs = len(axis), jobs_of(axis, fleet)
+        mine = np.zeros(n, np.uint32)
+        mine[jobs.slots] = jobs.each(jobs.marks)
+        other = state.mark != mine
+        for name in SHARED:
+            getattr(state, name)[other] = 0.0
+        state.odd[other] = 0
+        state.mark = mine
+        columns = np.stack([*(column(tick, key, n) for key in METRICS), traffic(tick, n)])[:, jobs.slots]
+        told = jobs.share(~np.isnan(columns[POWER]))
+        middle, _ = jobs.middle(columns, int(self.catalogue.limit("hang_exact_members")))
+        own = {name: jobs.most(getattr(state, name)) for name in SHARED}
+        enough = (told >= self.catalogue.limit("hang_told_share")) & ~np.isnan(middle[POWER])
+        fresh = enough & (tick.at > own["seen_at"])
+        after = self._after(own, middle, tick.at)
+        for name in SHARED:
+            getattr(state, name)[jobs.slots] = jobs.each(np.where(fresh, after[name], own[name]))
+        self._mark_odd(state, columns, jobs, after["kind"], fresh)
+
+    def _after(
+        self, own: dict[str, NDArray[np.float64]], middle: FloatArray, at: float
+    ) -> dict[str, NDArray[np.float64]]:
+        """What each job is known to do after this look; every array float64[jobs]."""
+        limit, new = self.catalogue.limit, dict(own)
+        power, busy, memory = (middle[row].astype(np.float64) for row in (POWER, BUSY, MEMORY))
+        elapsed = np.where(own["seen_at"] > 0, np.clip(at - own["seen_at"], 0.0, limit("hang_gap_s")), 0.0)
+        low = self._low(own, middle)
+        ripe = own["worked_s"] >= limit("hang_worked_s")
+        paused, spins = low & ripe, low & ripe & (busy >= limit("hang_spin_pct"))
+        over = (own["low_at"] > 0) & ~paused
+        new["pauses"] = own["pauses"] + over
+        new["longest"] = np.where(over, np.maximum(own["longest"], at - own["low_at"]), own["longest"])
+        spun = (own["spin_at"] > 0) & ~spins
+        new["spun"] = np.where(spun, np.maximum(own["spun"], at - own["spin_at"]), own["spun"])
+        for name in ("longest", "spun"):
+            new[name] = np.minimum(new[name], limit("hang_longest_s"))
+        new["low_at"] = np.where(paused, np.where(own["low_at"] > 0, own["low_at"], at), 0.0)
+        new["spin_at"] = np.where(spins, np.where(own["spin_at"] > 0, own["spin_at"], at), 0.0)
+        new["kind"] = self._kind(new, own, memory, at)
+        begun = np.where(new["kind"] == 2.0, new["spin_at"], new["low_at"])
+        new["since"] = np.where(new["kind"] > 0, np.where(own["kind"] > 0, own["since"], begun), 0.0)
+        new["now_w"] = np.where(new["kind"] > 0, power, 0.0)
+        self._learn(new, own, middle, low, elapsed)
+        new["seen_at"] = np.full(len(own["seen_at"]), at)
+        return new
+
+    def _low(self, own: dict[str, NDArray[np.float64]], middle: FloatArray) -> BoolArray:
+        """Far below its power at work, and nothing moves: where links or tensor cores tell, they must say so too."""
+        limit = self.catalogue.limit
+        low: BoolArray = middle[POWER] < limit("hang_power_share") * own["power"]
+        for row, name in ((LINKS, "links"), (TENSOR, "tensor")):
+            tells = (own[name] > 0) & ~np.isnan(middle[row])
+            low &= ~tells | (middle[row] < limit("hang_still_share") * own[name])
+        return low
+
+    def _kind(self, new: dict[str, NDArray[np.float64]], own: dict[str, NDArray[np.float64]],
+              memory: NDArray[np.float64], at: float) -> NDArray[np.float64]:  # fmt: skip
+        """2 = it spins, 1 = it idles, for longer than its own past explains; 0 = neither."""
+        limit = self.catalogue.limit
+        known = own["pauses"] >= limit("hang_pauses")
+        least = np.where(known, limit("hang_spin_s"), limit("hang_unknown_s"))
+        longest = limit("hang_times")
+        spin = np.maximum(least, longest * own["spun"])
+        idle = np.maximum(limit("hang_idle_s"), longest * own["longest"])
+        holds = ~(memory < limit("hang_memory_share") * own["memory"])
+        spins = (new["spin_at"] > 0) & (at - new["spin_at"] >= spin)
+        idles = (new["low_at"] > 0) & (at - new["low_at"] >= idle)
+        still = (own["kind"] > 0) & (new["low_at"] > 0)
+        found = np.where(spins, 2.0, np.where(idles, 1.0, np.where(still, own["kind"], 0.0)))
+        return np.where(holds, found, 0.0)
+
+    def _learn(self, new: dict[str, NDArray[np.float64]], own: dict[str, NDArray[np.float64]], middle: FloatArray,
+               low: BoolArray, elapsed: NDArray[np.float64]) -> None:  # fmt: skip
+        """Levels at work follow the job: up at once, down slowly, not at all while it pauses."""
+        fade = 1.0 - np.exp(-elapsed / self.catalogue.limit("hang_memory_s"))
+        for row, name in ((POWER, "power"), (LINKS, "links"), (TENSOR, "tensor"), (MEMORY, "memory")):
+            value = middle[row].astype(np.float64)
+            follows = np.where(
+                value > own[name], own[name] + 0.5 * (value - own[name]), own[name] + fade * (value - own[name])
+            )
+            new[name] = np.where(low | ~np.isfinite(value), own[name], np.where(own[name] > 0, follows, value))
+        grew = new["power"] > self.catalogue.limit("hang_grown") * own["power"]
+        works = ~low & (middle[BUSY] >= self.catalogue.limit("hang_working_pct"))
+        new["worked_s"] = np.where(grew, 0.0, own["worked_s"] + np.where(works, elapsed, 0.0))
+
+    def _mark_odd(
+        self, state: HangState, columns: FloatArray, jobs: Jobs, kind: NDArray[np.float64], fresh: BoolArray
+    ) -> None:
+        """Members that do otherwise than the rest while the job stands still, and how many GPUs it has."""
+        spins, looked = jobs.each(kind == 2.0), jobs.each(fresh)
+        silent = np.isnan(columns[POWER]) & np.isnan(columns[BUSY])
+        asleep = spins & (columns[BUSY] < self.catalogue.limit("hang_asleep_pct"))
+        odd = np.where(silent, SILENT, np.where(asleep, ASLEEP, 0)).astype(np.int8)
+        state.odd[jobs.slots] = np.where(looked, np.where(jobs.each(kind > 0), odd, 0), state.odd[jobs.slots])
+        state.gpus[jobs.slots] = np.where(looked, jobs.each(jobs.sizes), state.gpus[jobs.slots])
+
+    # --- what is said -----------------------------------------------------------------------------------------------
+
+    def _findings(self, state: HangState, axis: Axis, fleet: Fleet) -> tuple[Finding, ...]:
+        rows = np.flatnonzero((state.kind > 0) & axis.live & (axis.job_of >= 0))
+        found = []
+        for code in np.unique(axis.job_of[rows]):
+            mine = rows[axis.job_of[rows] == code]
+            mine = mine[state.mark[mine] == mark_of(fleet.jobs[code])]
+            if len(mine):
+                found.append(self._finding(state, mine, int(code), axis, fleet))
+        return tuple(sorted(found, key=lambda f: f.key))
+
+    def _finding(self, state: HangState, rows: NDArray[np.intp], code: int, axis: Axis, fleet: Fleet) -> Finding:
+        row, entity = int(rows[0]), job_entity(fleet, code)
+        spins, before = bool(state.kind[row] == 2.0), number(float(state.power[row]))
+        gpus, now_w = counted(int(state.gpus[row]), "GPU"), number(float(state.now_w[row]))
+        names = {what: sorted(axis.names[r] for r in rows[state.odd[rows] == what]) for what in (SILENT, ASLEEP)}
+        does = "wait for each other" if spins else "do nothing"
+        longest = number(float(state.spun[row] if spins else state.longest[row]))
+        suspects = names[ASLEEP] or names[SILENT]
+        named = (
+            f" {_listed(suspects)} {'do' if len(suspects) > 1 else 'does'} otherwise."
+            if _few(suspects, state, row)
+            else ""
+        )
+        evidence = [
+            Evidence("power, middle of its GPUs", now_w, before, "W", "metric:gpu/power_w", "derived"),
+            Evidence("its longest pause of this sort before", longest, unit="s", grade="derived"),
+        ]
+        for what, word in ((SILENT, "silent"), (ASLEEP, "idle")):
+            evidence += (
+                [Evidence(f"{word} GPUs", _listed(names[what]), "none", grade="inferred")] if names[what] else []
+            )
+        return Finding(
+            detector=self.name,
+            kind="job_hang",
+            entity=entity,
+            severity=Severity.HIGH if spins else Severity.WARNING,
+            score=SPIN_SCORE if spins else IDLE_SCORE,
+            since=float(state.since[row]),
+            reason=f"{entity} stands still: its {gpus} {does}, at {now_w} W against {before} W at work.{named}",
+            evidence=tuple(evidence),
+        )
+
+
+def _few(names: list[str], state: HangState, row: int) -> bool:
+    return 0 < len(names) <= max(1.0, 0.25 * float(state.gpus[row]))
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
+    return f"{', '.join(names[:8])}{more}"
+
+
+def _carry(state: HangState, rows: NDArray[np.intp]) -> HangState:
+    return HangState(**{f.name: carried(getattr(state, f.name), rows, 0) for f in fields(HangState)})
+
+
+def _fit(state: HangState, n: int) -> None:
+    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
+    if len(state.mark) != n:
+        fitted = _carry(state, np.arange(n, dtype=np.intp))
+        for f in fields(HangState):
+            setattr(state, f.name, getattr(fitted, f.name))
