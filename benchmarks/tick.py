@@ -1,4 +1,5 @@
-"""A telemetry tick of 10,000 GPUs x 20 metrics through all detectors, against numpy adding up the same arrays."""
+"""A telemetry tick of 10,000 GPUs through all detectors, against numpy adding up the same arrays: every metric that a
+detector asks for, of GPUs, nodes, ports, mounts and NFS calls."""
 
 from __future__ import annotations
 
@@ -22,6 +23,22 @@ VARIANTS = 8
 JOBS = (512, 256, 128, 64, 64, 32, 32, 16, 16, 16, 8, 8, 8, 8, 4, 4, 4, 4, 2, 2)
 #: Usual level of the metrics that detectors compare; the others are flat.
 LEVELS = {"temperature_c": 62.0, "power_w": 640.0, "sm_clock_mhz": 1830.0, "utilisation_pct": 97.0, "node_up": 1.0}
+LEVELS |= {"pcie_width_lanes": 16.0, "fabric_health": 1.0, "fabric_manager_state": 3.0, "health_amd": 1.0}
+LEVELS |= {
+    "nic_state": 4.0,
+    "nic_carrier": 1.0,
+    "nic_rate_bytes_s": 5e10,
+    "nic_speed_bytes_s": 5e10,
+    "nic_tx_bytes": 1e10,
+}
+LEVELS |= {"nic_rx_bytes": 1e10, "nic_tx_wait": 1000.0, "mount_avail_bytes": 5e14, "mount_size_bytes": 1e15}
+LEVELS |= {"op_requests": 50.0, "op_request_s": 0.5, "op_queue_s": 0.1, "node_uptime_s": 1e6, "node_clock_synced": 1.0}
+LEVELS |= {"node_memory_available_bytes": 1e12, "node_memory_total_bytes": 2e12, "node_procs_running": 60.0}
+#: What never differs between two rows or two looks.
+FLAT = ("enum", "since")
+#: Rows of a node on the other axes, as their ids end.
+PARTS = {"nic": [f"nic:mlx5_{n}" for n in range(8)], "mount": ["mount:/", "mount:/scratch"]}
+PARTS |= {"mount_op": [f"mount:store:/x#{call}" for call in ("READ", "WRITE", "GETATTR", "COMMIT")]}
 
 
 def run() -> Iterator[Ratio]:
@@ -77,8 +94,12 @@ def fleet_of(nodes: int) -> Fleet:
     of_gpu = np.repeat(np.arange(nodes), GPUS)
     uuids = tuple(f"GPU-{n:06}" for n in range(nodes * GPUS))
     gpu = axis_of("gpu", uuids, tuple(f"{names[n // GPUS]}/gpu{n % GPUS}" for n in range(nodes * GPUS)), of_gpu, job_of)
-    slots = {(a.kind, id_): slot for a in (node, gpu) for slot, id_ in enumerate(a.ids)}
-    return Fleet("main", 1, {"node": node, "gpu": gpu}, names, jobs, ("",), ("H100",), racks, slots)
+    axes = {"node": node, "gpu": gpu}
+    for kind, ends in PARTS.items():
+        ids = tuple(f"{name}/{end}" for name in names for end in ends)
+        axes[kind] = axis_of(kind, ids, ids, np.repeat(np.arange(nodes), len(ends)), job_of)
+    slots = {(a.kind, id_): slot for a in axes.values() for slot, id_ in enumerate(a.ids)}
+    return Fleet("main", 1, axes, names, jobs, ("",), ("H100",), racks, slots)
 
 
 def axis_of(kind: str, ids: tuple[str, ...], names: tuple[str, ...], node_of: Any, job_of_node: Any) -> Axis:
@@ -101,17 +122,20 @@ def axis_of(kind: str, ids: tuple[str, ...], names: tuple[str, ...], node_of: An
 
 
 def tick_of(catalogue: Catalogue, fleet: Fleet, seed: int, bad: float) -> Tick:
-    """METRICS arrays of GPUs and those of nodes; ``bad`` is the share of GPUs that run hot, a quarter of them gone."""
+    """METRICS arrays of GPUs at least, and those of the other axes. ``bad``: the share of GPUs that run hot; a quarter of
+    them is gone."""
     random = np.random.default_rng(seed)
     sick = np.random.default_rng(0).random(len(fleet.axes["gpu"])) < bad
     values: dict[MetricKey, FloatArray] = {}
-    named = [("gpu", name) for name, metric in catalogue.metrics.items() if metric.axis == "gpu"]
-    named += [("gpu", f"other_{n}") for n in range(METRICS - len(named))]
-    named += [("node", name) for name, metric in catalogue.metrics.items() if metric.axis == "node"]
+    needs = {need for detector in detectors(catalogue) for need in detector.needs if isinstance(need, tuple)}
+    named = sorted(needs)
+    named += [("gpu", f"other_{n}") for n in range(METRICS - sum(axis == "gpu" for axis, _ in named))]
     for key in named:
         n = len(fleet.axes[key[0]])
         level = LEVELS.get(key[1], 0.0)
-        noise = random.standard_normal(n, np.float32) * np.float32(0.0 if level in (0.0, 1.0) else 0.01 * level)
+        known = catalogue.metrics.get(key[1])
+        flat = level in (0.0, 1.0) or (known is not None and known.kind in FLAT)
+        noise = random.standard_normal(n, np.float32) * np.float32(0.0 if flat else 0.01 * level)
         values[key] = (np.float32(level) + noise).astype(np.float32)
     values["gpu", "temperature_c"][sick] += 30
     values["gpu", "sm_clock_mhz"][sick] -= 600

@@ -157,7 +157,10 @@ class Levels:
             state.best[r] = np.where(seen, np.fmax(state.best[r], best), state.best[r])
         if flagged.any() or state.held[r].any() or not np.isnan(state.begun[r]).all():
             self._follow(state, r, rule, values, flagged, seen, tick.at)
-        state.seen_at[r, seen] = tick.at
+        if tick.whole(rule.key):
+            state.seen_at[r] = tick.at
+        else:
+            state.seen_at[r, seen] = tick.at
         return missing
 
     def _follow(
@@ -187,9 +190,9 @@ class Levels:
             case "rises":
                 holds = values > 0
             case "among":
-                holds = np.asarray(np.isin(values, rule.states), np.bool_)
+                holds = np.logical_or.reduce([values == state for state in rule.states])
             case "falls":
-                holds = values <= limit * best
+                holds = (values <= limit * best) & (best > 0)
             case "turns":
                 holds = (values >= 1) & (best == 0)
             case "turns_off":
@@ -251,6 +254,8 @@ class _Seen:
     def __init__(self, tick: Tick, axis: Axis) -> None:
         self._tick, self._axis = tick, axis
         self._known: dict[MetricKey, tuple[FloatArray, BoolArray, BoolArray | None]] = {}
+        self._whole: set[MetricKey] = set()
+        self._all_live = bool(axis.live.all())
         self.at = tick.at
         self.none = np.zeros(len(axis), np.bool_)
 
@@ -258,11 +263,28 @@ class _Seen:
         """Values, the rows that have one, and those that were asked and have none; None: there are no such rows."""
         found = self._known.get(key)
         if found is None:
+            found = self._plain(key)
+        if found is None:
             values = column(self._tick, key, len(self._axis))
             seen = ~np.isnan(values) & self._axis.live
             silent = asked(self._tick, key, len(self._axis)) & ~seen & self._axis.live
-            found = self._known[key] = (values, seen, silent if silent.any() else None)
+            found = (values, seen, silent if silent.any() else None)
+        self._known[key] = found
         return found
+
+    def _plain(self, key: MetricKey) -> tuple[FloatArray, BoolArray, None] | None:
+        """The quick way, for a metric that every row was asked for and reported."""
+        values, sampled = self._tick.values.get(key), self._tick.sampled.get(key)
+        if values is None or sampled is None or not len(values) == len(sampled) == len(self._axis):
+            return None
+        if not (self._all_live and sampled.all() and np.isfinite(values).all()):
+            return None
+        self._whole.add(key)
+        return values, self._axis.live, None
+
+    def whole(self, key: MetricKey) -> bool:
+        """Whether every row reported it."""
+        return key in self._whole
 
 
 def _start(rules: int, n: int) -> LevelsState:

@@ -31,8 +31,9 @@ class StorageState:
     """Per call row n. ``high`` float32[2, n] and ``looks`` int32[2, n]: the usual high of the logarithm of seconds for
     each call, in quiet hours and in bursts; ``rate`` float32[n], the usual rate of calls; ``seen_at`` float64[n]. Per
     sign s: ``begun``, ``last`` float64[s, n]; ``held`` bool[s, n]. At the last unusual look: ``time_s``, ``usual_s``,
-    ``share`` float32[n] (of the time, the part spent in the client's queue). ``blocked`` float32[m], per node row the
-    usual number of processes that wait for a disk; ``blind`` bool[n]."""
+    ``share`` float32[n] (of the time, the part spent in the client's queue). ``excess`` float32[n]: how far the last
+    look lay above (or below) the usual high; ``of_many`` bool[n]: what it shows, it showed with other clients.
+    ``blocked`` float32[m], per node row the usual number of processes that wait for a disk; ``blind`` bool[n]."""
 
     high: FloatArray
     looks: NDArray[np.int32]
@@ -44,6 +45,8 @@ class StorageState:
     time_s: FloatArray
     usual_s: FloatArray
     share: FloatArray
+    excess: FloatArray
+    of_many: BoolArray
     blocked: FloatArray
     blind: BoolArray
 
@@ -59,6 +62,8 @@ _FRESH: dict[str, float | bool] = {
     "time_s": 0.0,
     "usual_s": 0.0,
     "share": 0.0,
+    "excess": np.nan,
+    "of_many": False,
     "blocked": np.nan,
     "blind": False,
 }
@@ -79,7 +84,7 @@ class Storage:
         n, nodes = _size(fleet, "mount_op"), _size(fleet, "node")
         wide = {"high": (BANDS, n), "looks": (BANDS, n), "blocked": (nodes,)}
         wide |= {name: (SIGNS, n) for name in ("begun", "last", "held")}
-        types = {"looks": np.int32, "held": np.bool_, "blind": np.bool_}
+        types = {"looks": np.int32, "held": np.bool_, "of_many": np.bool_, "blind": np.bool_}
         types |= {name: np.float64 for name in ("seen_at", "begun", "last")}
         made: dict[str, Any] = {k: np.full(wide.get(k, (n,)), v, types.get(k, np.float32)) for k, v in _FRESH.items()}
         return StorageState(**made)
@@ -132,11 +137,13 @@ class Storage:
         counts = seen & (rate >= self._s("least_calls_a_s")) & ~np.isnan(each)
         burst = rate > self._s("burst_times") * np.nan_to_num(state.rate, nan=np.inf)
         slow = np.zeros(len(rate), np.bool_)
+        state.excess = np.where(seen, np.float32(np.nan), state.excess)
         warm, by = int(self._s("looks")), float(np.log(self._s("times")))
         for band, here in ((0, counts & ~burst), (1, counts & burst)):
             high, looks = state.high[band], state.looks[band]
             enough = warm if band == 0 else int(self._s("burst_looks"))
             beyond = here & over(high, looks, each, enough, by) & (np.exp(each) >= self._s("least_s"))
+            state.excess = np.where(here & (looks >= enough), each - high, state.excess)
             learn(high, looks, each, here & ~beyond, enough)
             state.usual_s = np.where(beyond, np.exp(high), state.usual_s)
             slow |= beyond
@@ -176,34 +183,51 @@ class Storage:
     # --- what it says -----------------------------------------------------------------------------------------------
 
     def _findings(self, state: StorageState, axis: Axis, fleet: Fleet) -> tuple[Finding, ...]:
-        held = state.held & axis.live
-        rows = np.flatnonzero(held.any(axis=0))
-        if not rows.size:
-            return ()
         found: dict[str, Finding] = {}
-        taken = np.zeros(len(axis), np.bool_)
-        for export in np.unique(axis.model_of[rows]):
-            here = (axis.model_of == export) & axis.live
-            if export >= 0 and self._many(state, held, here, axis.node_of):
-                taken |= here
-                made = server_finding(self.name, fleet, axis, state, held & here)
-                found.setdefault(made.key, made)
+        for held in self._together(state, axis):
+            made = server_finding(self.name, fleet, axis, state, held)
+            found.setdefault(made.key, made)
+        held = state.held & axis.live
         mounts: dict[tuple[int, str], list[int]] = {}
-        for row in rows[~taken[rows]]:
-            mounts.setdefault((int(axis.node_of[row]), axis.names[row]), []).append(int(row))
+        for row in np.flatnonzero(held.any(axis=0) & ~state.of_many):
+            if not held[SLOW, row] or self._alone(state, axis, int(row)):
+                mounts.setdefault((int(axis.node_of[row]), axis.names[row]), []).append(int(row))
         for (node, name), calls in mounts.items():
-            one = mount_finding(
-                self.name, fleet, node, name, axis, state, held, sorted(calls, key=lambda r: axis.ids[r])
-            )
+            calls.sort(key=lambda row: axis.ids[row])
+            one = mount_finding(self.name, fleet, node, name, axis, state, held, calls)
             found.setdefault(one.key, one)
         return tuple(found[key] for key in sorted(found))
 
-    def _many(self, state: StorageState, held: BoolArray, here: BoolArray, node_of: IntArray) -> bool:
+    def _alone(self, state: StorageState, axis: Axis, row: int) -> bool:
+        """Whether the call takes longer here than with the other clients, who would feel it if it were the server."""
+        same = (axis.model_of == axis.model_of[row]) & (axis.role_of == axis.role_of[row]) & axis.live
+        same &= (axis.node_of != axis.node_of[row]) & ~np.isnan(state.excess)
+        if not same.any() or np.isnan(state.excess[row]):
+            return True
+        return bool(state.excess[row] - np.median(state.excess[same]) >= np.log(self._s("alone_times")))
+
+    def _together(self, state: StorageState, axis: Axis) -> list[BoolArray]:
+        """Exports of which enough clients show it, with what their calls show. That many agree is proof enough: it
+        takes less time than with one client. What a call showed with others it shows for that reason, until it is over.
+        """
+        lasted = state.last - state.begun >= self._s("many_hold_s")
+        ill = ~np.isnan(state.begun) & (lasted | state.held) & axis.live
+        shows: BoolArray = np.asarray(ill.any(axis=0), np.bool_)
+        state.of_many &= shows
+        together = []
+        for export in np.unique(axis.model_of[shows]):
+            here = (axis.model_of == export) & axis.live
+            if export >= 0 and self._many(state, shows, here, axis.node_of):
+                state.of_many |= here & shows
+                together.append(ill & here)
+        return together
+
+    def _many(self, state: StorageState, shows: BoolArray, here: BoolArray, node_of: IntArray) -> bool:
         """Whether enough of the clients that use the export show it. One that does nothing has nothing to show."""
-        ill = np.unique(node_of[held.any(axis=0) & here]).size
+        sick = np.unique(node_of[shows & here]).size
         uses = here & (state.rate >= self._s("least_calls_a_s"))
-        clients = np.unique(node_of[uses | (held.any(axis=0) & here)]).size
-        return bool(ill >= self._s("many_clients") and ill >= self._s("many_share") * clients)
+        clients = np.unique(node_of[uses | (shows & here)]).size
+        return bool(sick >= self._s("many_clients") and sick >= self._s("many_share") * clients)
 
 
 def _size(fleet: Fleet, kind: str) -> int:
