@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from backend import joining, orders, pipeline, proposals, returns
+from backend import joining, learn, orders, pipeline, proposals, returns
 from backend.clock import Clock, unix
 from backend.facts import Batch
 from backend.ingest.base import Follows, Source, SourceError
@@ -129,6 +129,7 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
         Loop(name, "loop", "join", 1.0, lambda: joining.join(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),
+        Loop(name, "loop", "learn", learn.EVERY_S, lambda: relearn(watch), stop.wait),
     ]
     for source, every_s in parts.sources.get(name, ()):
         pause = on_the_beat(parts.clock, stop)
@@ -152,7 +153,16 @@ def reread(watch: Watch) -> bool:
     """What other processes learnt of nodes and jobs: those that observe judge by it, the API names devices by it."""
     with watch.lock, watch.store.read() as session:
         watch.inventory.load(session)
+    if watch.verdicts is not None:
+        learn.take_up(watch.store, watch.cluster, watch.verdicts)
     return False
+
+
+def relearn(watch: Watch) -> bool:
+    """What people said since is learnt; where no job's logs are judged there is nothing to learn."""
+    if watch.verdicts is None:
+        return False
+    return learn.step(watch.store, watch.clock, watch.cluster, watch.verdicts, learn.kinds_of(watch.catalogue.kinds))
 
 
 def waker(watch: Watch) -> Callable[[float], object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import threading
@@ -30,10 +29,11 @@ from backend.ring import Ring
 from backend.store import cluster as cluster_rows
 from backend.store import findings as finding_rows
 from backend.store import system
+from backend.store.arrays import pack, unpack
 from backend.store.claims import take_turn
 from backend.store.engine import Store
 from detectors.catalogue import Catalogue
-from detectors.detector import Arrays, Detector, arrays_of, state_from
+from detectors.detector import Detector, arrays_of, state_from
 from detectors.model import Axis, Fleet, Severity, Tick
 
 log = logging.getLogger("watchkeeper.watch")
@@ -239,18 +239,6 @@ class Watch:
         if ring := self.ring.saved(self.coming[0].at if self.coming else None):
             finding_rows.save_state(session, self.cluster, RING, at, self.cursor, pack(ring), {})
         system.set_cursor(session, self.cluster, EVENTS, self.cursor, at)
-
-
-def pack(arrays: Arrays) -> bytes:
-    """Arrays as one npz; no objects, so never a pickle."""
-    out = io.BytesIO()
-    np.savez_compressed(out, **{name: np.asarray(array) for name, array in arrays.items()}, allow_pickle=False)
-    return out.getvalue()
-
-
-def unpack(blob: bytes) -> Arrays:
-    with np.load(io.BytesIO(blob), allow_pickle=False) as saved:
-        return {name: saved[name] for name in saved.files}
 
 
 def slots_of(fleet: Fleet) -> dict[str, Any]:

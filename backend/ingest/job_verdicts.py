@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from backend.facts import AttemptFacts, Batch, RawEvent
 from backend.ingest.joblogs import JobFile
+from backend.security.redact import redact
 from detectors.joblog.ends import end_of
-from detectors.joblog.outcome import NAMESPACE
+from detectors.joblog.excerpt import excerpt_of
+from detectors.joblog.learned import Likeness, Model
+from detectors.joblog.outcome import NAMESPACE, RESEMBLANCE
 from detectors.joblog.reading import LogReader, Rules, Sheet
-from detectors.joblog.rules import CLEAN
-from detectors.joblog.verdict import Verdict, judge
+from detectors.joblog.rules import CLEAN, UNKNOWN
+from detectors.joblog.verdict import Verdict, judge, resembling
 
 #: Logs that are read at the same time; of a larger job the first ranks that print are heard.
 MOST_READERS = 4_096
@@ -39,7 +42,8 @@ class Verdicts:
 
     files: a source follows the logs that attempts name, and tells when it read them to their end; others are judged
     here as soon as they ended. What was printed before this process began to listen is not heard again: such a log is
-    read from there on, and a verdict on it says so. reported: what job wrappers told of an attempt.
+    read from there on, and a verdict on it says so. reported: what job wrappers told of an attempt. learned: what
+    people said of past failures, asked only where no rule names the cause.
     """
 
     rules: Rules
@@ -51,6 +55,7 @@ class Verdicts:
     unsaved: list[RawEvent] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     unheard: int = 0
+    learned: Model | None = None
 
     def take(self, batch: Batch, now: float) -> tuple[RawEvent, ...]:
         """Hear the lines that were pushed, and judge the attempts that ended, each once. ``now`` in unix s."""
@@ -97,7 +102,7 @@ class Verdicts:
             if len(self.readers) >= MOST_READERS:
                 self.unheard += 1
                 return
-            reader = self.readers[key] = LogReader(self.rules, file.path)
+            reader = self.readers[key] = LogReader(self.rules, file.path, excerpt=True)
             if place.rpartition(":")[2] not in ("0", ""):
                 self.partly.add(key[:2])
         reader.feed(chunk)
@@ -110,19 +115,32 @@ class Verdicts:
             partly = (attempt.job, attempt.restart) in self.partly
             self.partly.discard((attempt.job, attempt.restart))
         sheets += self.reported(attempt)
-        event = verdict_event(self.rules, attempt, sheets, now, partly=partly)
+        event = verdict_event(self.rules, attempt, sheets, now, partly=partly, learned=self.learned)
         return (event,) if event is not None else ()
 
 
 def verdict_event(
-    rules: Rules, attempt: AttemptFacts, sheets: Sequence[Sheet], now: float, *, partly: bool = False
+    rules: Rules,
+    attempt: AttemptFacts,
+    sheets: Sequence[Sheet],
+    now: float,
+    *,
+    partly: bool = False,
+    learned: Model | None = None,
 ) -> RawEvent | None:
     """What the logs of one ended attempt come to, stamped with its end; None where it ended well or was ended by
-    somebody, and where neither logs nor state say anything."""
+    somebody, and where neither logs nor state say anything. ``learned`` is asked where no rule names the cause."""
     state = attempt.state.upper().split(" ")[0]
     verdict = judge(rules.table, sheets, end_of(state, attempt.exit_code, attempt.signal))
     if state in WELL or verdict.log_class == CLEAN:
         return None
+    excerpt = excerpt_of_job(sheets, verdict)
+    alike = learned.classify(excerpt) if learned is not None and verdict.log_class == UNKNOWN else None
+    if alike is not None and alike.log_class in rules.table.classes:
+        known = rules.table.classes[alike.log_class]
+        verdict = resembling(verdict, known, alike.probability, alike.alike)
+    else:
+        alike = None
     who = verdict.culprit
     node = who.node if who is not None and who.node in attempt.nodes else _short(who.node if who else "", attempt)
     at = attempt.end if attempt.end is not None else now
@@ -134,8 +152,21 @@ def verdict_event(
         text=verdict.sentence,
         dedupe=f"verdict {attempt.job}/{attempt.restart} {attempt.start or 0:.0f}",
         job=attempt.job,
-        attrs=_attrs(attempt, verdict, state, partly=partly),
+        attrs=_attrs(attempt, verdict, state, partly=partly) | _learnt(excerpt, alike, learned),
     )
+
+
+def excerpt_of_job(sheets: Sequence[Sheet], verdict: Verdict) -> str:
+    """The telling lines of a job's logs, the culprit's first; secrets are masked, because it is kept."""
+    first = verdict.first.file if verdict.first is not None else ""
+    return redact(excerpt_of(sheet.excerpt for sheet in sorted(sheets, key=lambda sheet: sheet.path != first)))
+
+
+def _learnt(excerpt: str, alike: Likeness | None, learned: Model | None) -> dict[str, str]:
+    found = {"excerpt": excerpt} if excerpt else {}
+    if alike is not None and learned is not None:
+        found |= {"by": RESEMBLANCE, "alike": str(alike.alike), "model": str(learned.version)}
+    return found
 
 
 def _short(name: str, attempt: AttemptFacts) -> str:
@@ -144,7 +175,7 @@ def _short(name: str, attempt: AttemptFacts) -> str:
     return next((node for node in attempt.nodes if short and node.partition(".")[0] == short), "")
 
 
-def _attrs(attempt: AttemptFacts, verdict: Verdict, state: str, *, partly: bool) -> Mapping[str, str]:
+def _attrs(attempt: AttemptFacts, verdict: Verdict, state: str, *, partly: bool) -> dict[str, str]:
     who, first = verdict.culprit, verdict.first
     told = {
         "job": attempt.job,

@@ -165,7 +165,7 @@ def _texts_clean(value: Any, depth: int = 0) -> Any:
 
 def sheet_of(rules: Rules, report: ReportFacts) -> Sheet:
     """The excerpt read as its log: lines and bytes are numbered as they stood there."""
-    reader = LogReader(rules, report.path or report.name)
+    reader = LogReader(rules, report.path or report.name, excerpt=True)
     lines: list[tuple[int, int]] = []  # by line of the excerpt: its number in the log, the bytes before it
     starts: list[int] = []  # by line of the excerpt: the bytes of the excerpt before it
     text, size = [], 0

@@ -25,6 +25,8 @@ from backend.store.cluster import node_facts
 from backend.store.outages import outages
 from backend.watch import Watch
 from detectors.joblog.outcome import NAMESPACE as VERDICT
+from detectors.joblog.outcome import RESEMBLANCE
+from detectors.joblog.rules import UNKNOWN
 from detectors.model import Tick
 
 #: Step rows held at once, some 64 bytes each. Of more, one rank of each job tells for all: a step is finished by all.
@@ -48,7 +50,8 @@ class Gathered:
         for event in tick.events:
             restart = event.attrs.get("restart", "")
             if event.namespace == VERDICT and restart.isdecimal():
-                self.classes[event.attrs.get("job", ""), int(restart)] = event.code
+                guessed = event.attrs.get("by") == RESEMBLANCE
+                self.classes[event.attrs.get("job", ""), int(restart)] = UNKNOWN if guessed else event.code
             if event.namespace == "xid" and event.code.isdecimal() and event.entity.node:
                 self.xids[event.entity.node].append((event.at, int(event.code)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -178,14 +178,14 @@ class Model:
         sums = np.add.reduceat(products, self.starts[:-1])
         return np.where(np.diff(self.starts) > 0, sums, 0.0)
 
-    def nearest(self, excerpt: str, most: int = 3, without: str = "") -> tuple[Past, ...]:
-        """The past failures that resemble a text most, one a group; not the failure ``without`` itself."""
+    def nearest(self, excerpt: str, most: int = 3, without: Collection[str] = ()) -> tuple[Past, ...]:
+        """The past failures that resemble a text most, one a group; not the failure itself (refs ``without``)."""
         cosines, found, seen = self.cosines(excerpt), list[Past](), set[str]()
         for at in np.argsort(-cosines, kind="stable"):
             one = self.past[at]
             if cosines[at] < SHOWN or len(found) == most:
                 break
-            if one.ref != without and self.groups[at] not in seen:
+            if one.ref not in without and self.groups[at] not in seen:
                 seen.add(self.groups[at])
                 found.append(Past(one.cause, one.ref, one.line, round(min(1.0, float(cosines[at])), 2)))
         return tuple(found)

@@ -16,6 +16,8 @@ from detectors.model import Entity, Event, Evidence, FaultKind, Finding, Fleet, 
 #: The namespace of a verdict: ``code`` is the class, ``text`` the sentence, attrs ``whose``, ``exclude`` (yes or not),
 #: ``gpu``, ``rank``, ``confidence``, ``first`` (the line), ``file``, ``line``, ``state``.
 NAMESPACE = "log"
+#: attrs ``by`` of a verdict that no rule gave, but what people said of past failures: told, never acted upon.
+RESEMBLANCE = "resemblance"
 #: Verdicts that are held at once; of a storm the newest.
 MOST = 4_096
 #: How loud a failed job is, by whose fault it was. Its owner sees it with the job; nobody is woken for code, nor for a
@@ -97,9 +99,11 @@ class Outcome:
 
     def _row(self, event: Event, fleet: Fleet) -> Any:
         """A verdict as a row; None for one that asserts nothing."""
-        attrs, whose = event.attrs, event.attrs.get("whose", "unknown")
-        meaning = self.meanings.get(event.code, Meaning("", "job_failed"))
-        entity = _culprit(event, fleet) if attrs.get("exclude") == "yes" else None
+        attrs, plain = event.attrs, Meaning("", "job_failed")
+        learnt = attrs.get("by") == RESEMBLANCE
+        whose = "unknown" if learnt else attrs.get("whose", "unknown")
+        meaning = plain if learnt else self.meanings.get(event.code, plain)
+        entity = _culprit(event, fleet) if attrs.get("exclude") == "yes" and not learnt else None
         kind = meaning.node_kind if entity is not None and meaning.node_kind else meaning.job_kind
         if not kind:
             return None
@@ -112,6 +116,8 @@ class Outcome:
         row = np.zeros(1, ROW)[0]
         row["job"], row["log_class"], row["kind"], row["severity"] = attrs.get("job", ""), event.code, kind, severity
         row["entity_kind"], row["entity_id"], row["entity_name"] = entity.kind, entity.id, entity.name
+        if learnt:
+            row["log_class"] = f"{event.code}, by resemblance"
         row["node"], row["since"], row["seq"], row["text"] = entity.host, event.at, event.seq, event.text
         row["confidence"] = _share(attrs.get("confidence", ""))
         row["first"], row["state"] = attrs.get("first", ""), attrs.get("state", "")

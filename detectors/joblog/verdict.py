@@ -108,6 +108,25 @@ def held_up(verdict: Verdict, sheets: Sequence[Sheet], held: Held | None, stand:
     )
 
 
+def resembling(verdict: Verdict, known: LogClass, probability: float, alike: int) -> Verdict:
+    """A verdict that no rule could give, by resemblance to ``alike`` past failures that people named. Nobody is blamed
+    and no node is avoided by it."""
+    name = known.name.replace("_", " ")
+    failures = f"{alike} past failure{'s' if alike != 1 else ''}"
+    return replace(
+        verdict,
+        log_class=known.name,
+        confidence=probability,
+        component=known.component,
+        whose="unknown",
+        culprit=None,
+        exclude_node=False,
+        sentence=f"No rule names the cause; by resemblance to {failures} it is {name} (confidence {probability:.2f}): "
+        f"{known.advice}.",
+        alternates=tuple(other for other in (UNKNOWN, *verdict.alternates) if other != known.name)[:3],
+    )
+
+
 def _named(found: Finding) -> str:
     """The class that the logs alone come to."""
     if found.first is None:

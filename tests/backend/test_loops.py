@@ -315,7 +315,8 @@ def names(parts: Parts) -> list[str]:
 
 def test_each_role_runs_its_own_loops(parts: Parts) -> None:
     """Who only answers people judges nothing, sends nothing and reads no source."""
-    working = {"loop observe", "loop decide", "loop act", "loop return", "source prometheus"}
+    steps = ("observe", "decide", "act", "join", "return", "learn")
+    working = {*(f"loop {step}" for step in steps), "source prometheus"}
     assert set(names(parts)) == {"loop follow", *working}
     assert working < set(names(replace(parts, role="observe")))
     assert not working & set(names(replace(parts, role="api")))

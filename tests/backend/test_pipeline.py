@@ -24,8 +24,9 @@ from backend.model.events import Event, Finding
 from backend.model.system import Beat
 from backend.store import findings as store_findings
 from backend.store import system
+from backend.store.arrays import unpack
 from backend.store.engine import Store, StoreError, open_store
-from backend.watch import EVENTS, SLOTS, unpack
+from backend.watch import EVENTS, SLOTS
 from detectors.detector import Detector
 from detectors.kernel.lines import parse
 from detectors.model import Fleet, Judged, Need, Tick

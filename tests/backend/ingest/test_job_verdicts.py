@@ -10,11 +10,20 @@ from backend.facts import AttemptFacts, RawEvent
 from backend.ingest import job_verdicts
 from backend.ingest.job_verdicts import Verdicts
 from backend.ingest.joblogs import JobFile
+from detectors.joblog.fitting import fit
+from detectors.joblog.learned import Model
 from detectors.joblog.reading import Rules
 from detectors.packaged import log_rules
+from tests.detectors.joblog.failures import failures
 
 RULES = Rules.of(log_rules())
 OOM = b"step 10 loss 2.31\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.\n"
+STRANGE = (
+    b"2026-03-01 10:00:00 curriculum: stage 12 has an empty mixture, sampler stuck\n"
+    b"sampler: mixture weights of stage 12 sum to zero, cannot draw from /scratch/p/1\n"
+    b"launcher: rank 3 left with status 1, signalling the others\n"
+    b"export HF_TOKEN=hf_abcdefghijklmnopqrstuvwx failed\n"
+)
 ECC = b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 
 
@@ -22,8 +31,10 @@ def attempt(state: str = "FAILED", nodes: tuple[str, ...] = ("gpu-0001",), exit_
     return AttemptFacts("71", 1, state=state, start=1_000.0, end=2_000.0, nodes=nodes, exit_code=exit_code)
 
 
-def heard(made: AttemptFacts, *chunks: tuple[str, bytes], offset: int = 0) -> Sequence[RawEvent]:
-    listener = Verdicts(RULES)
+def heard(
+    made: AttemptFacts, *chunks: tuple[str, bytes], offset: int = 0, learned: Model | None = None
+) -> Sequence[RawEvent]:
+    listener = Verdicts(RULES, learned=learned)
     for path, chunk in chunks:
         assert not listener.hear(JobFile("71", 1, path), chunk, f"8:12:{offset}", 1_500.0)
     found = listener.ended(made, [JobFile("71", 1, path) for path, _ in chunks], 2_030.0)
@@ -71,3 +82,27 @@ def test_readers_are_bounded_and_what_is_not_heard_is_counted(monkeypatch: pytes
     for rank in range(5):
         listener.hear(JobFile("71", 1, f"/logs/{rank}.out"), OOM, "8:1:0", 1_500.0)
     assert len(listener.readers) == 2 and listener.unheard == 3
+
+
+def test_the_telling_lines_are_kept_with_the_verdict_and_hold_no_secret() -> None:
+    (event,) = heard(attempt(), ("/logs/71.out", STRANGE))
+    assert event.code == "unknown_insufficient_evidence" and "by" not in event.attrs
+    assert "empty mixture" in event.attrs["excerpt"] and "hf_abc" not in event.attrs["excerpt"]
+    (named,) = heard(attempt(), ("/logs/71.out", OOM))
+    assert "! torch.OutOfMemoryError" in named.attrs["excerpt"]
+
+
+def test_where_no_rule_fires_past_failures_are_asked_and_nobody_is_blamed() -> None:
+    learned = Model.of(fit(list(failures(12))), version=4)
+    (event,) = heard(attempt(), ("/logs/71.out", STRANGE), learned=learned)
+    assert event.code == "user_code_exception" and event.attrs["by"] == "resemblance" and event.attrs["model"] == "4"
+    assert "by resemblance to" in event.text and f"confidence {event.attrs['confidence']}" in event.text
+    assert event.attrs["exclude"] == "no" and event.host == "" and event.attrs["whose"] == "unknown"
+
+
+def test_a_rule_outranks_every_resemblance_and_a_strange_log_stays_unknown() -> None:
+    learned = Model.of(fit(list(failures(12))))
+    (ruled,) = heard(attempt(), ("/logs/71.out", STRANGE + OOM), learned=learned)
+    assert ruled.code == "cuda_oom" and "by" not in ruled.attrs
+    (strange,) = heard(attempt(), ("/logs/71.out", b"gasket of pump 3 failed\n"), learned=learned)
+    assert strange.code == "unknown_insufficient_evidence" and "by" not in strange.attrs

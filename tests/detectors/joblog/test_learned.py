@@ -93,7 +93,7 @@ def test_the_nearest_past_failures_are_shown_with_their_causes_one_a_run(model: 
     assert [past.cause for past in found] == ["network_link_error"] * 3
     assert found[0].cosine >= found[1].cosine >= found[2].cosine > 0.15 and len({past.ref for past in found}) == 3
     own = next(failures(1))
-    assert own.ref not in {past.ref for past in model.nearest(own.excerpt, without=own.ref)}
+    assert own.ref not in {past.ref for past in model.nearest(own.excerpt, without=[own.ref])}
     retried = Model.of(fit([replace(one, group="one run") for one in failures(5, ("user_code_exception",))]))
     assert len(retried.nearest(failure("user_code_exception", 3))) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_logs_that_show_no_cause_wake_nobody_but_a_hang_is_told() -> None:
     (hang,) = told([verdict(FLEET, "", T0, "nccl_timeout_hang", whose="unknown", exclude="no")])
     assert vague.severity is Severity.INFO
     assert (hang.kind, hang.severity) == ("job_hang", Severity.WARNING)
+
+
+@pytest.mark.parametrize("log_class", ["ecc_uncorrectable", "nccl_timeout_hang", "time_limit"])
+def test_what_only_resembles_past_failures_is_told_and_never_blames_or_wakes_anybody(log_class: str) -> None:
+    plain = verdict(FLEET, "gpu-0001", T0, log_class, exclude="yes", whose="hardware")
+    (found,) = told([replace(plain, attrs={**plain.attrs, "by": "resemblance"})])
+    assert (found.kind, str(found.entity), found.severity) == ("job_failed", "job:48213", Severity.INFO)
+    assert f"{log_class}, by resemblance" in [piece.value for piece in found.evidence]
 
 
 @pytest.mark.parametrize("log_class", ["time_limit", "preempted_or_cancelled", "clean_success"])
