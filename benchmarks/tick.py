@@ -122,8 +122,8 @@ def axis_of(kind: str, ids: tuple[str, ...], names: tuple[str, ...], node_of: An
 
 
 def tick_of(catalogue: Catalogue, fleet: Fleet, seed: int, bad: float) -> Tick:
-    """METRICS arrays of GPUs at least, and those of the other axes. ``bad``: the share of GPUs that run hot; a quarter of
-    them is gone."""
+    """METRICS arrays of GPUs at least, and those of the other axes. ``bad``: the share of GPUs that run hot, a quarter
+    of them gone."""
     random = np.random.default_rng(seed)
     sick = np.random.default_rng(0).random(len(fleet.axes["gpu"])) < bad
     values: dict[MetricKey, FloatArray] = {}
