@@ -140,3 +140,59 @@ def test_a_rule_that_cannot_be_used_is_named(change: dict[str, str], word: str) 
     }
     with pytest.raises(TableError, match=f"levels.toml, mine: .*{word}"):
         levels._rule("mine", row | change, CATALOGUE)
+
+
+@pytest.mark.parametrize(
+    ("well", "ill", "kind"),
+    [
+        ({"pcie_width_lanes": 16.0}, {"pcie_width_lanes": 8.0}, "pcie_width_downgrade"),
+        ({"fabric_health": 1.0}, {"fabric_health": 2.0}, "fabric_manager_not_ready"),
+        ({"fabric_manager_state": 3.0}, {"fabric_manager_state": 4.0}, "fabric_manager_not_ready"),
+        ({"recovery_action": 0.0}, {"recovery_action": 1.0}, "gpu_hardware_other"),
+        ({"health_amd": 1.0}, {"health_amd": 0.0}, "gpu_hardware_other"),
+    ],
+)
+def test_a_state_that_turned_bad_counts_in_two_looks(
+    well: Mapping[str, float], ill: Mapping[str, float], kind: str
+) -> None:
+    found = told([well] * 3 + [ill] * 3, step_s=30.0)
+    assert not any(found[:4])
+    assert kinds(found[4]) == [kind]
+
+
+def test_a_state_that_was_never_better_is_not_a_fall() -> None:
+    assert not any(told([{"pcie_width_lanes": 8.0, "health_amd": 0.0}] * 6, step_s=30.0))
+
+
+def test_a_few_link_errors_are_noise_and_many_within_an_hour_are_a_bad_link() -> None:
+    assert not any(told([{"nvlink_crc_flit": 0.01}] * 20, step_s=30.0))
+    assert kinds(told([{"nvlink_crc_flit": 2.0}] * 6, step_s=30.0)[-1]) == ["nvlink_error"]
+
+
+def hosts(metric: str, *looks: Sequence[float]) -> list[Finding]:
+    """Findings at the last of some looks at nodes, 30 s apart."""
+    rules = Levels("telemetry/host_flags", "node", rules_of(CATALOGUE, "node"), CATALOGUE)
+    fleet = fleet_of(len(looks[0]), 1)
+    state = rules.start(fleet)
+    found: tuple[Finding, ...] = ()
+    for place, row in enumerate(looks):
+        tick = Tick(T0 + 30.0 * place, {("node", metric): np.array(row, np.float32)})
+        found = rules.step(state, tick, fleet).findings
+    return list(found)
+
+
+def test_a_clock_is_wrong_where_it_differs_from_those_of_the_others() -> None:
+    apart = [0.4, 0.5, 0.4, -30.0]
+    (found,) = hosts("node_clock_behind_s", apart, apart, apart)
+    assert (found.kind, str(found.entity)) == ("clock_skew", "gpu-0004")
+    late = [30.4, 30.5, 30.4, 30.3]
+    assert not hosts("node_clock_behind_s", late, late, late), "it is the scraper that is wrong"
+
+
+def test_memory_that_corrects_itself_again_and_again_wears_out() -> None:
+    assert not hosts("node_edac_ce", *[[0.02, 0.0, 0.0]] * 20)
+    assert kinds(hosts("node_edac_ce", *[[1.0, 0.0, 0.0]] * 8)) == ["host_hardware"]
+
+
+def test_a_kill_for_lack_of_memory_is_told() -> None:
+    assert kinds(hosts("node_oom_kills", [0.0, 0.0], [1 / 30, 0.0])) == ["host_oom"]
