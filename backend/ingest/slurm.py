@@ -131,7 +131,13 @@ def _boot(node: str, at: float) -> RawEvent:
 
 def _drain(node: NodeFacts, at: float) -> RawEvent:
     said = parse_reason(node.reason, node.reason_owner)
-    attrs = {"source": "slurm", "told_by": "slurmctld", "state": node.state, "flags": ",".join(sorted(node.flags)), "by": node.reason_owner}
+    attrs = {
+        "source": "slurm",
+        "told_by": "slurmctld",
+        "state": node.state,
+        "flags": ",".join(sorted(node.flags)),
+        "by": node.reason_owner,
+    }
     if said is not None:
         attrs |= {"who": said.who, "kind": said.kind}
         attrs |= {"xid": str(said.xids[0])} if said.xids else {}
