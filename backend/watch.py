@@ -184,7 +184,7 @@ class Watch:
 
     def _better_ids(self, session: Session) -> dict[str, str]:
         """What devices were called while only their address was known, and their UUID now."""
-        known = cluster_rows.devices(session, self.cluster)
+        known = cluster_rows.devices(session, self.cluster, kind="gpu")
         now = {f"pci:{d.node}:{d.pci}": d.id for d in known if d.kind == "gpu" and d.pci and d.retired_at is None}
         return {old: id_ for old, id_ in now.items() if old != id_}
 

@@ -66,9 +66,11 @@ def met(session: Session, cluster: str, names: Collection[str]) -> tuple[list[No
     return found
 
 
-def devices(session: Session, cluster: str, node: str = "") -> list[Device]:
-    """All devices, in the order they were first seen; with ``node`` only that node's."""
+def devices(session: Session, cluster: str, node: str = "", kind: str = "") -> list[Device]:
+    """All devices, in the order they were first seen; with ``node`` only that node's, with ``kind`` only such."""
     query = select(Device).where(col(Device.cluster) == cluster)
+    if kind:
+        query = query.where(col(Device.kind) == kind)
     if node:
         query = query.where(col(Device.node) == node)
     return list(session.exec(query.order_by(col(Device.first_seen), col(Device.node), col(Device.pci), col(Device.id))))
@@ -79,7 +81,7 @@ def node_facts(session: Session, cluster: str, gpus_of: str | None = None) -> li
     ``gpus_of``: those of this node only, for one decision need not read 100,000."""
     listed = _marks(session, cluster).get(SCHEDULER)
     gpus: defaultdict[str, list[GpuFacts]] = defaultdict(list)
-    for device in devices(session, cluster, gpus_of or "") if gpus_of != "" else ():
+    for device in devices(session, cluster, gpus_of or "", "gpu") if gpus_of != "" else ():
         if device.retired_at is None and device.kind == "gpu":
             index = int(device.index) if device.index.isdecimal() else -1
             uuid = "" if device.id.startswith("pci:") else device.id
