@@ -90,7 +90,7 @@ def fuse(findings: Iterable[Finding], fleet: Fleet, catalogue: Catalogue) -> tup
     given = list(findings)
     claims = _node_wide(_borne_out(_claims(given, catalogue), given, fleet, catalogue), fleet, catalogue)
     by_host: dict[str, list[_Claim]] = {}
-    for place, claim in _under_switches(claims, fleet):
+    for place, claim in _under_switches(_same_port(claims), fleet):
         by_host.setdefault(place, []).append(claim)
     window_s = catalogue.limit("fuse_window_s")
     groups = [group for mine in by_host.values() for group in _grouped(_located(mine), window_s)]
@@ -169,6 +169,26 @@ def _under_switches(claims: Sequence[_Claim], fleet: Fleet) -> list[tuple[str, _
         else (place, claim)
         for place, claim in placed
     ]
+
+
+def _same_port(claims: Sequence[_Claim]) -> list[_Claim]:
+    """Kernels name a port by its address, exporters by its device. Where both families say the same of one port
+    each on one host, it is the same port, and a vote of two families."""
+    at_ports: dict[tuple[str, FaultKind], list[_Claim]] = {}
+    for claim in claims:
+        h = claim.hypothesis
+        if h.kind in AT_PORTS and h.entity.host:
+            at_ports.setdefault((h.entity.host, h.kind), []).append(claim)
+    out = list(claims)
+    for group in at_ports.values():
+        kernel = [c for c in group if all(f.family == "kernel" for f in c.findings)]
+        seen = [c for c in group if c not in kernel]
+        if len(kernel) == 1 and len(seen) == 1:
+            joined = _joined(kernel[0], seen[0])
+            word = "code" if kernel[0].hypothesis.authority == "code" else "vote"
+            out = [c for c in out if c is not kernel[0] and c is not seen[0]]
+            out.append(replace(joined, hypothesis=replace(joined.hypothesis, authority=word)))
+    return out
 
 
 def _place_of(claim: _Claim, over: Mapping[str, _Claim], fleet: Fleet) -> str:

@@ -141,3 +141,13 @@ def test_what_kernels_say_of_ports_folds_under_their_switch() -> None:
     assert str(suspicion.cause.entity) == "switch:leaf-1"
     assert suspicion.cause.authority == "vote"
     assert len(suspicion.findings) == 3
+
+
+def test_a_port_that_kernel_and_exporter_name_differently_is_one_port_of_two_witnesses() -> None:
+    story = Story()
+    story.look(3)
+    (down,) = story.look(2, {PORT: {"nic_state": 1.0}})
+    event = kernel(story.fleet, "gpu-0002", story.at, "mlx5_core 0000:4b:00.0 enp75s0np0: Link down")
+    said = Finding("kernel/network", "ib_link_down", event.entity, Severity.CRITICAL, 0.9, story.at, "Down.", ())
+    (suspicion,) = fuse([down, said], story.fleet, CATALOGUE)
+    assert str(suspicion.cause.entity) == PORT and suspicion.cause.authority == "code"
