@@ -11,8 +11,10 @@ from detectors.joblog.outcome import outcome
 from detectors.kernel.levels import families
 from detectors.scheduler.nodes import Nodes
 from detectors.telemetry.disks import Disks
-from detectors.telemetry.host import Host
+from detectors.telemetry.failslow import FailSlow
+from detectors.telemetry.frozen import Frozen
 from detectors.telemetry.hang import Hang
+from detectors.telemetry.host import Host
 from detectors.telemetry.levels import Levels, rules_of
 from detectors.telemetry.network import Network
 from detectors.telemetry.peers import Peers
@@ -26,4 +28,15 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
     axes = {"telemetry/flags": "gpu", "telemetry/host_flags": "node", "telemetry/mount_flags": "mount"}
     flags = [Levels(name, axis, rules_of(tuned, axis), tuned) for name, axis in axes.items()]
     own = (Network(tuned), Storage(tuned), Disks(tuned), Host(tuned))
-    return (*families(tuned), Silence(tuned), Nodes(tuned), Peers(tuned), Hang(tuned), *flags, *own, outcome(tuned))
+    return (
+        *families(tuned),
+        Silence(tuned),
+        Frozen(tuned),
+        Nodes(tuned),
+        Peers(tuned),
+        Hang(tuned),
+        FailSlow(tuned),
+        *flags,
+        *own,
+        outcome(tuned),
+    )
