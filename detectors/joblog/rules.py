@@ -273,6 +273,8 @@ def _rule(fields: Mapping[str, Any], classes: Mapping[str, LogClass]) -> Rule:
 
 #: Hardware that never says so by mistake: later work on other GPUs does not clear it.
 HARD = frozenset({"ecc_uncorrectable", "gpu_fallen_off_bus", "nvlink_error", "gsp_error", "gpu_hardware_other"})
+#: What ends a job before its first step, or was tried again until it went well.
+BEFORE_STEPS = frozenset({"rendezvous_failure", "port_in_use"})
 #: What makes a hit of a level a consequence when it came before in the same stream.
 _FOLLOWS = {"symptom": ("cause", "surface"), "echo": ("cause", "surface", "symptom")}
 
@@ -290,6 +292,8 @@ def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None) -> b
     after = [p for p in progress if p.behind > hit.behind and (p.step < 0 or p.step > before)]
     if len(after) < 2:
         return False
+    if before < 0 and hit.log_class in BEFORE_STEPS:
+        return True
     later = hit.at is not None and any(p.at is not None and p.at > hit.at + 1.0 for p in after[1:])
     return hit.soft or later or after[-1].behind - hit.behind > BUFFER_BYTES
 
@@ -418,11 +422,12 @@ _STEP = re.compile(
 )
 _BAR = re.compile(r"\d{1,3}%\|[^\n|]{0,200}\|\s{0,4}(\d{1,12})/\d{1,12}|'loss': [\d.]{1,24}", re.ASCII)
 _DONE = re.compile(
-    r"(?:[Tt]raining|[Tt]rain|[Rr]un|[Jj]ob|[Ff]ine-?tuning|[Pp]retraining|[Ee]valuation|[Ee]xperiment|[Ss]cript)"
+    r"(?:[Tt]raining|[Tt]rain|[Rr]un|[Jj]ob|[Ff]ine-?tuning|[Pp]retraining|[Ee]valuation|[Ee]xperiment|[Ss]cript"
+    r"|[Gg]eneration|[Ii]nference|[Ww]orker group)"
     r"(?: is| has| was| run| job| loop)?(?: been)? (?:successfully )?(?:completed?|finished|done|succeeded"
     r"|ended (?:well|successfully))"
     r"|\b(?:[Ff]inished|[Cc]ompleted) (?:training|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS"
-    r"|Finished)\b"
+    r"|Finished)\b(?!:)"
     r"|\*{3,} train metrics \*{3,}|['\"]?train_runtime['\"]?\s*[:=]|max_(?:steps|epochs)=[-\d]+` reached"
     r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b|State=COMPLETED|\bCOMPLETED\b|[Ss]ucceeded\b"
     r"|exit(?:ed|ing) (?:normally|cleanly)"

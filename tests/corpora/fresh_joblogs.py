@@ -63,7 +63,7 @@ NAMES = ("logs/rank_{rank}.out", "attempt_0/{rank}/stderr.log", "{node}-rank{ran
 
 
 def cascades(skew_s: float = 5.0) -> list[Cascade]:
-    """One job for each beginning: 16 ranks on 4 nodes; clocks off by up to ``skew_s``; the guilty rank's file anywhere."""
+    """One job for each beginning: 16 ranks on 4 nodes; clocks off by up to ``skew_s``; the guilty file anywhere."""
     lines = (HERE / "fresh_joblogs_jobs.txt").read_text(encoding="utf-8").splitlines()
     began = [line.split(" |", 2) for line in lines if not line.startswith("#")]
     return [_cascade(number, *(word.strip() for word in words), skew_s=skew_s) for number, words in enumerate(began)]
