@@ -6,7 +6,7 @@ import hashlib
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.clients.hostlist import is_host
@@ -61,11 +61,7 @@ def events(lines: Sequence[Line], parse: Parse, host: str, now: float) -> Iterat
     """What ``parse`` knows of the lines of one file or stream, in order. ``host``: whose lines they are where they do
     not say; ``now`` (unix s): the time of lines that bear none, and the latest that a line may have."""
     said = [
-        (line, part)
-        for line in lines
-        if line.said.source not in JOB_SOURCES
-        for part in line.whole.split("\n")
-        if part.strip()
+        (line, part) for line in lines if line.said.source not in JOB_SOURCES for part in _parts(line) if part.strip()
     ]
     place = 0
     for text in joined(part for _, part in said):
@@ -74,6 +70,14 @@ def events(lines: Sequence[Line], parse: Parse, host: str, now: float) -> Iterat
         code = parse(text)
         if code is not None:
             yield event(line, text, code, host, now)
+
+
+def _parts(line: Line) -> Iterator[str]:
+    """The lines of a message of several, each under the name of the program that said it."""
+    first, *more = line.whole.split("\n")
+    yield first
+    for part in more:
+        yield spoken(replace(line.said, text=part)) if part.strip() else part
 
 
 def event(line: Line, text: str, code: KernelCode, host: str, now: float) -> RawEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ TIMES = ("ts", "timestamp", "@timestamp", "time", "date")
 TEXTS = ("line", "message", "msg", "log", "MESSAGE", "text")
 HOSTS = ("host", "hostname", "node", "nodename", "_HOSTNAME", "host.name")
 SOURCES = ("source", "program", "appname", "ident", "SYSLOG_IDENTIFIER", "unit", "logger")
+#: A program's name, in characters, and what cannot stand in one.
+MOST_NAME = 60
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.@/\-]")
 #: Fields of the journal and the attribute that each becomes.
 _KEPT = {"_BOOT_ID": "boot", "__SEQNUM": "seq", "PRIORITY": "level", "_SYSTEMD_UNIT": "unit"}
 
@@ -55,12 +59,20 @@ def entry(fields: Mapping[str, Any]) -> Said | None:
     at = from_seconds(one(fields.get("_SOURCE_REALTIME_TIMESTAMP")) or one(fields.get("__REALTIME_TIMESTAMP")))
     if text is None:
         return None
-    kernel = one(fields.get("_TRANSPORT")) == "kernel"
+    transport = one(fields.get("_TRANSPORT"))
+    kernel = transport == "kernel"
     tag = one(fields.get("SYSLOG_IDENTIFIER")) or one(fields.get("_COMM"))
+    tag = program(tag) if transport else tag
     attrs = {name: said for field, name in _KEPT.items() if (said := one(fields.get(field)))}
     if kernel and (since := one(fields.get("_SOURCE_MONOTONIC_TIMESTAMP"))):
         attrs["monotonic_us"] = since
     return Said(at, text, one(fields.get("_HOSTNAME")), "kernel" if kernel else tag, attrs)
+
+
+def program(tag: str) -> str:
+    """The name that a program gives itself, as one word that is never the kernel's: anybody may choose any text."""
+    word = _NO_NAME.sub("_", tag.strip())[:MOST_NAME]
+    return word if word[:1].isalpha() and word.lower() != "kernel" else f"_{word}"
 
 
 def one(value: Any) -> str:
