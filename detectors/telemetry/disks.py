@@ -118,7 +118,10 @@ class Disks:
             (avail <= self._s("full_bytes")) & (size >= self._s("real_bytes"))
         )
         slowest = np.fmin(state.fast, state.slow)
-        shown[FILLING] = (slowest > 0) & (left <= self._s("ahead_s") * slowest) & (left <= self._s("ahead_share"))
+        steady = state.fast >= self._s("steady_share") * state.slow
+        shown[FILLING] = (
+            steady & (slowest > 0) & (left <= self._s("ahead_s") * slowest) & (left <= self._s("ahead_share"))
+        )
         state.left, state.bytes_left = left, np.where(seen, avail, state.bytes_left)
         self._hold(state, shown & seen, seen, at)
         state.blind = asked(tick, AVAIL, n) & ~seen & axis.live & known

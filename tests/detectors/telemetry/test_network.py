@@ -99,7 +99,7 @@ def test_errors_on_the_wire_and_a_lower_rate_are_a_port_that_fades() -> None:
     assert kinds(story.look(4, {PORT: {"nic_symbol_errors": 3.0}})) == [("ib_port_degraded", PORT)]
     other = Story()
     other.look(3)
-    (found,) = other.look(2, {PORT: {"nic_rate_bytes_s": 2.5e10}})
+    (found,) = other.look(3, {PORT: {"nic_rate_bytes_s": 2.5e10}})
     assert found.kind == "ib_port_degraded" and "25.0 GB/s" in found.reason
 
 
