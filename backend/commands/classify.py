@@ -35,7 +35,7 @@ MAX_LOGS = 20_000
 #: Files in a job's folder that are no logs.
 NO_LOGS = re.compile(
     r"\.(?:pt|pth|bin|ckpt|safetensors|npy|npz|pkl|parquet|arrow|h5|hdf5|tar|zip|whl|so|pyc|py|ipynb|png|jpg|svg|pdf|"
-    r"onnx|idx|sqlite|db|ya?ml|toml|cfg|ini|distcp|metadata|model|[ct]sv|sh|c|cpp|cu)$",
+    r"onnx|idx|sqlite|db|ya?ml|toml|cfg|ini|distcp|metadata|report\.json|model|[ct]sv|sh|c|cpp|cu)$",
     re.IGNORECASE,
 )
 #: What cannot be read of one file.

@@ -16,6 +16,8 @@ Send = Callable[[Dict[str, Any], float], str]
 #: An HTTP status, when to come again (s, 0 = not said) and the start of the answer.
 Answer = Tuple[int, float, str]
 
+#: Ends of names in the folder of what could not be sent.
+SPOOLED = ".report.json"
 ROUTE = "/api/v1/ingest/wrap"
 #: The longest that one try may take, the first pause before another one, and the longest, in seconds.
 TRY_S, PAUSE_S, LONGEST_PAUSE_S = 10.0, 0.3, 4.0
@@ -29,12 +31,13 @@ class SendError(OSError):
     """An address or a token that cannot be used; the text says which."""
 
 
-def sender(url: str, token_file: str, spool: str) -> Send:
-    """``spool``: a folder for what could not be sent, "" for none. The next wrapper that reaches it sends it."""
+def sender(url: str, token_file: str, spool: str, report: dict[str, Any]) -> Send:
+    """The report is kept in ``spool`` ("" = nowhere) until it was sent; the next wrapper that reaches the server sends
+    what is there."""
+    body = encoded(report)
+    kept = keep(spool, report["id"], body)
 
     def send(report: dict[str, Any], until: float) -> str:
-        body = encoded(report)
-        kept = keep(spool, report["id"], body)
         try:
             headers = {"Content-Type": "application/x-ndjson", **authorization(token_file)}
             word = post_until(url, ROUTE, headers, body, until)
@@ -58,7 +61,7 @@ def keep(spool: str, name: str, body: bytes) -> str:
     """The file in which a report waits; "" where no disk takes it."""
     if not spool:
         return ""
-    path = os.path.join(spool, "".join(c if c.isalnum() or c in ".-" else "_" for c in name)[-200:] + ".json")
+    path = os.path.join(spool, "".join(c if c.isalnum() or c in ".-" else "_" for c in name)[-200:] + SPOOLED)
     try:
         os.makedirs(spool, exist_ok=True)
         with open(path + ".new", "wb") as file:
@@ -71,7 +74,7 @@ def keep(spool: str, name: str, body: bytes) -> str:
 
 def send_late(url: str, headers: dict[str, str], spool: str, until: float) -> None:
     """What earlier runs could not send. One that the server will never take is put aside."""
-    names = sorted(name for name in os.listdir(spool) if name.endswith(".json"))[:MOST_LATE]
+    names = sorted(name for name in os.listdir(spool) if name.endswith(SPOOLED))[:MOST_LATE]
     for name in names:
         path = os.path.join(spool, name)
         try:

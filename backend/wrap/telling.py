@@ -24,16 +24,27 @@ Send = Callable[[Dict[str, Any], float], str]
 
 
 def tell(
-    options: Options, place: Place, child: Child, log: Log, folder: str, path: str, oom_kills: int, until: float
+    options: Options,
+    place: Place,
+    child: Child,
+    log: Log,
+    folder: str,
+    path: str,
+    oom_kills: int,
+    until: float,
+    kept: Callable[[], object],
 ) -> None:
-    """``until``: monotonic s. What was sent stands in the report; what could not be is said on stderr."""
+    """``until``: monotonic s. ``kept`` is called once the report is on disk. What was sent stands in the report; what
+    could not be is said on stderr."""
     found = evidence.find(log, path, child, oom_kills)
     report = report_of(options, place, child, log, path, oom_kills, found)
     beside = path[: -len(".log")] + ".report.json" if path else ""
     write(beside, encoded(report))
     if os.isatty(2) and report["exit_code"]:
         said(f"{report['sentence']}" + (f" The report is {beside}" if beside else ""))
-    told = send_all(senders(options, place, folder, report), report, until)
+    those = senders(options, place, folder, report)
+    kept()
+    told = send_all(those, report, until)
     report["told"] = told
     write(beside, encoded(report))
     for name, word in told.items():
@@ -52,7 +63,9 @@ def senders(options: Options, place: Place, folder: str, report: dict[str, Any])
         from backend.wrap.server import sender
 
         base = os.path.dirname(folder) if folder else ""
-        found["server"] = sender(options.server, options.token_file, os.path.join(base, "unsent") if base else "")
+        found["server"] = sender(
+            options.server, options.token_file, os.path.join(base, "unsent") if base else "", report
+        )
     people = options.always or report["exit_code"] != 0
     if people and (options.email or options.slack) and speaks(place, folder):
         if options.email:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: A stream that nothing came from for this long after the child ended is held by something it left behind.
 LEFT_S = 0.25
+#: How much longer than the patience the last words may take; and the reading of the log, on a busy node. Seconds.
+LAST_S, READING_S = 0.5, 30.0
 #: Longest wait for a log that a slow disk still has to take, in seconds.
 SLOW_DISK_S = 10.0
 
@@ -47,9 +49,12 @@ def run(options: Options) -> int:
     copying = Copying((out, err), (1, 2), Log(fd))
     copying.start()
     child.wait(lambda: resize(copying, terminals))
-    settle(child, copying)
-    if child.code or options.tells:
-        report(options, place, child, copying.log, folder, path, oom_kills() - kills)
+    try:
+        settle(child, copying)
+        if child.code or options.tells:
+            report(options, place, child, copying.log, folder, path, oom_kills() - kills)
+    except Exception as error:  # noqa: BLE001 - the bulkhead: the exit code is the child's, whatever fails here
+        said(f"the report failed: {type(error).__name__}: {error}")
     return child.code
 
 
@@ -124,19 +129,30 @@ def stay_behind(copying: Copying) -> None:
 
 def report(options: Options, place: Place, child: Child, log: Log, folder: str, path: str, kills: int) -> None:
     """Say what happened, within the patience. A second word to end cuts it short; the report is on disk by then."""
-    from backend.wrap.telling import tell
-
     done: list[bool] = []
+    kept: list[bool] = []
     until = time.monotonic() + options.patience_s
 
     def work() -> None:
         try:
-            tell(options, place, child, log, folder, path, kills, until)
-        except Exception as error:  # noqa: BLE001 - the bulkhead: the exit code is the child's, whatever fails here
+            look_again()
+            from backend.wrap.telling import tell
+
+            tell(options, place, child, log, folder, path, kills, until, lambda: kept.append(True))
+        except Exception as error:  # noqa: BLE001 - the same bulkhead, in this thread
             said(f"the report failed: {type(error).__name__}: {error}")
 
     begin(work, lambda: done.append(True))
-    while not done and time.monotonic() < until + 0.5:
-        if asks_to_end(child.next_signal(until + 0.5 - time.monotonic())):
+    while not done and time.monotonic() < until + (LAST_S if kept else READING_S):
+        if asks_to_end(child.next_signal(LAST_S)):
             said("told to end; the report is not sent any further")
             return
+
+
+def look_again() -> None:
+    """Our one file may have been replaced by a newer one while the child ran: what was remembered of where things stand
+    in it is forgotten."""
+    archive = sys.modules.get("zipimport")
+    if archive is not None:
+        sys.path_importer_cache.clear()
+        getattr(archive, "_zip_directory_cache", {}).clear()

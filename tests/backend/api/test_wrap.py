@@ -85,7 +85,7 @@ def test_the_same_report_told_twice_is_one(site: Site) -> None:
 
 
 def test_ranks_are_waited_for_and_the_first_cause_among_them_is_told(site: Site) -> None:
-    send(site, report(0, 2, NCCL, **{"class": "nccl_remote_peer_failure"}))
+    send(site, report(0, 2, NCCL))
     joining.join(site.watch)
     assert not events(site)
     send(site, report(1, 2, ECC, ts=AT - 6))
@@ -158,7 +158,7 @@ def test_a_killed_process_whose_cgroup_ran_out_of_memory_is_host_memory(site: Si
 
 
 def test_runs_that_ended_well_tell_nothing_and_are_not_asked_again(site: Site) -> None:
-    send(site, report(text="", exit_code=0, **{"class": "clean_success"}))
+    send(site, report(text="", exit_code=0))
     joining.join(site.watch)
     assert not events(site)
     with site.parts.store.read() as session:

@@ -148,9 +148,21 @@ def test_one_file_runs_with_any_python_in_an_empty_environment(one: Path, tmp_pa
     done = subprocess.run(words, cwd=tmp_path, env={}, capture_output=True, timeout=60)
     assert done.returncode == 3 and done.stdout == b"out\n" and OOM.encode() in done.stderr
     assert b"Warning" not in done.stderr and b"report failed" not in done.stderr
-    (report,) = [json.loads(path.read_bytes()) for path in tmp_path.glob("**/*.report.json")]
+    (report,) = [json.loads(path.read_bytes()) for path in tmp_path.glob("watchkeeper-logs/sh-*/*.report.json")]
     assert report["class"] == "cuda_oom" and report["evidence"][0]["line"] in (1, 2)
     assert "abcdefgh" not in str(report) and len(list(tmp_path.glob("watchkeeper-logs/unsent/*.json"))) == 1
+
+
+def test_one_file_that_is_replaced_while_the_command_runs_still_reports(one: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "w.pyz"
+    shutil.copy(one, mine)
+    other = "import zipfile; z = zipfile.ZipFile('new.pyz', 'w'); old = zipfile.ZipFile('w.pyz')\n"
+    other += "z.writestr('0', b'0' * 5000); [z.writestr(n, old.read(n)) for n in old.namelist()]; z.close()\n"
+    other += f"import os; os.replace('new.pyz', 'w.pyz'); os.write(2, b'{OOM}\\n'); os._exit(3)"
+    words = [sys.executable, "-I", "-S", str(mine), "--", sys.executable, "-c", other]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode == 3 and b"report failed" not in done.stderr
+    assert len(list(tmp_path.glob("**/*.report.json"))) == 1
 
 
 def test_make_wrap_builds_it() -> None:

@@ -35,8 +35,10 @@ def command(*words: str) -> list[str]:
 
 
 def start(folder: Path, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes]:
-    given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
-    return subprocess.Popen(command(*words), cwd=folder, env=environment(env), **given)
+    given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    process: subprocess.Popen[bytes]
+    process = subprocess.Popen(command(*words), cwd=folder, env=environment(env), text=False, **given)
+    return process
 
 
 def wrap(folder: Path, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
@@ -68,7 +70,11 @@ def log(folder: Path) -> bytes:
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_bytes()) for path in sorted(folder.glob("**/*.report.json"))]
+    return [
+        json.loads(path.read_bytes())
+        for path in sorted(folder.glob("**/*.report.json"))
+        if path.parent.name != "unsent"
+    ]
 
 
 def report(folder: Path) -> dict[str, Any]:
