@@ -1,7 +1,8 @@
-"""GET jobs/{job}/log: the last lines that a job printed, as far as they were pushed or its logs are followed."""
+"""GET jobs/{job}/log and /verdict: the last lines that a job printed, and what its logs came to."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
@@ -11,16 +12,24 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from backend import learn
 from backend.api.guard import Reader, parts_of, watch_of
+from backend.api.incidents import Similar
+from backend.api.labels import LabelRow, row_of
 from backend.api.nodes import json
 from backend.clock import utc
 from backend.registry import Parts
+from backend.security.redact import MASK, redact
+from backend.store import labels
 from backend.watch import Watch
+from backend.writes import Missing
+from detectors.joblog.excerpt import NAMED
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 #: Lines of one answer.
 MOST_LINES = 5_000
+_KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
 
 
 class PrintedLine(BaseModel):
@@ -51,11 +60,65 @@ async def read_job_log(
     rank: Annotated[str, Query(max_length=20, description="Only those of this rank.")] = "",
 ) -> Response:
     """The last lines of a job: those of its logs while it runs and after it ended, and those that were pushed. How many
-    are kept is bounded (tail_bytes); a job that nobody heard of has none."""
+    are kept is bounded (tail_bytes); a job that nobody heard of has none. Secrets in them are masked, since every
+    reader sees them."""
     kept = await run_in_threadpool(parts.tails[watch.cluster].tail, job, MOST_LINES)
     found = [line for line in kept if not rank or line.rank == rank][-lines:]
+    texts = await run_in_threadpool(masked, [line.text for line in found])
     shown = [
-        {name: value for name, value in asdict(line).items() if name != "place"} | {"at": utc(line.at)}
-        for line in found
+        {name: value for name, value in asdict(line).items() if name != "place"} | {"at": utc(line.at), "text": text}
+        for line, text in zip(found, texts, strict=True)
     ]
     return json({"job": job, "lines": shown, "as_of": watch.clock.now()})
+
+
+class JobVerdict(BaseModel):
+    """What a job's logs came to when it last failed."""
+
+    job: str
+    at: datetime
+    log_class: str = Field(serialization_alias="class", examples=["disk_full"])
+    confidence: float = Field(description="0 to 1.")
+    by: str = Field(description="rules; or resemblance, where no rule names the cause: then it excludes nothing.")
+    sentence: str
+    first: str = Field(description="The line of the first cause; empty where none names it.")
+    excerpt: list[str] = Field(description="The telling lines of its logs, secrets masked.")
+    similar: list[Similar] = Field(description="At most three past failures with what people said they were.")
+    labels: list[LabelRow] = Field(description="What people said of this verdict, newest first.")
+
+
+@router.get("/{job}/verdict", operation_id="read_job_verdict", response_model=JobVerdict)
+def read_job_verdict(job: str, _: Reader, watch: Annotated[Watch, Depends(watch_of)]) -> Response:
+    """Why a job failed, by its logs: the class, the telling lines, and past failures that it resembles."""
+    model = watch.verdicts.learned if watch.verdicts is not None else None
+    with watch.store.read() as session:
+        event = labels.verdict_of_job(session, watch.cluster, job)
+        if event is None:
+            raise Missing(f"No verdict on the logs of job {job} in cluster {watch.cluster}.")
+        said = [row for row in labels.page(session, watch.cluster, 100, job=job) if row.event_id == event.id]
+        attrs = event.attrs
+        shown = {
+            "job": job,
+            "at": event.at,
+            "class": event.code,
+            "confidence": float(attrs.get("confidence", 0.0)),
+            "by": attrs.get("by", "rules"),
+            "sentence": event.text,
+            "first": attrs.get("first", ""),
+            "excerpt": [line[len(NAMED) :] for line in str(attrs.get("excerpt", "")).splitlines()],
+            "similar": learn.similar(model, event),
+            "labels": [row_of(row) for row in said],
+        }
+    return json(shown)
+
+
+def masked(lines: Sequence[str]) -> list[str]:
+    """Lines without their secrets, as many as before; a private key may span several."""
+    found: list[str] = []
+    inside = False
+    for line in lines:
+        begins = _KEY_BEGINS in line and "PRIVATE KEY-----" in line
+        ends = _KEY_ENDS in line and "PRIVATE KEY-----" in line[line.rfind(_KEY_ENDS) :]
+        found.append(MASK if inside and not begins else redact(line))
+        inside = (inside or begins) and not ends
+    return found

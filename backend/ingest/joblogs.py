@@ -238,7 +238,8 @@ class JobLogSource:
         return self._streams is not None and output.startswith(self._streams.scheme)
 
     def _may_be(self, output: str) -> bool:
-        return self._is_pod(output) or os.path.isabs(output) and not os.path.normpath(output).startswith(_NEVER)
+        plain = "/" + os.path.normpath(output).lstrip("/")  # POSIX keeps two slashes at the beginning
+        return self._is_pod(output) or os.path.isabs(output) and "\0" not in output and not plain.startswith(_NEVER)
 
     # --- lines --------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from backend.api.joblogs import masked
 from backend.ingest.tails import TailLine
 from tests.backend.api.conftest import NOW, Site
 
@@ -35,6 +36,21 @@ def test_followed_lines_stand_beside_them_and_a_rank_may_be_asked_for(site: Site
     (line,) = client.get("/api/v1/jobs/41207/log?rank=5").json()["lines"]
     assert (line["text"], line["file"]) == ("Killed", "/home/lena/rank5.err")
     assert [line["text"] for line in client.get("/api/v1/jobs/41207/log?lines=1").json()["lines"]] == ["Killed"]
+
+
+def test_secrets_that_a_job_printed_are_masked(site: Site) -> None:
+    key = ["-----BEGIN RSA PRIVATE KEY-----", "MIIEowIBAAKCAQEA7x", "-----END RSA PRIVATE KEY-----"]
+    secrets = ["HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz", "fetching https://lena:s3cret@git.example/x", *key]
+    pushed(site, "step 1", *secrets, "step 2")
+    found = site.client().get("/api/v1/jobs/41207/log").json()["lines"]
+    shown = [line["text"] for line in found]
+    assert (shown[0], shown[-1], len(shown)) == ("step 1", "step 2", 7)
+    assert not any(word in "\n".join(shown) for word in ("hf_abc", "s3cret", "MIIEow"))
+
+
+def test_a_log_that_ends_within_a_private_key_keeps_its_lines() -> None:
+    assert masked(["a", "-----BEGIN PRIVATE KEY-----", "MIIE", "b"]) == ["a", "***", "***", "***"]
+    assert masked(["-----END PRIVATE KEY-----", "b"])[-1] == "b"
 
 
 def test_a_job_that_nobody_heard_of_has_none(site: Site) -> None:

@@ -190,7 +190,17 @@ def test_a_log_of_another_account_is_never_read(tmp_path: Path) -> None:
 def test_of_an_account_that_is_not_known_here_nothing_of_ours_is_read(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, uid=None)
     cluster.write("ours", "token")
-    cluster.run("7", "ours", "/proc/self/environ", "/dev/zero", "relative/path", "/tmp/../proc/1/environ")
+    cluster.run(
+        "7",
+        "ours",
+        "/proc/self/environ",
+        "/dev/zero",
+        "relative/path",
+        "/tmp/../proc/1/environ",
+        "//proc/1/environ",
+        "//dev/zero",
+        "/tmp/a\0b",
+    )
     cluster.turn()
     assert cluster.tail("7") == [] and cluster.source.counts()["files"] == 2
 
