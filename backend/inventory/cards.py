@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 
 from backend.facts import DeviceLabel, NodeFacts
@@ -113,7 +113,8 @@ class Cards:
             self._forget_place(other)
             other.retired_at = other.retired_at or now
             self._journal.note(other, rows_moved=True)
-        self._by_pci.pop((card.place.name, card.pci), None)
+        if self._by_pci.get((card.place.name, card.pci)) is card:
+            del self._by_pci[(card.place.name, card.pci)]
         card.pci = pci
         self._by_pci[(card.place.name, pci)] = card
 
@@ -136,17 +137,17 @@ class Cards:
 
     # --- with their node --------------------------------------------------------------------------------------------
 
-    def leave(self, place: Place) -> None:
-        """The cards of a node that left, left with it; they keep their places for when it comes back."""
-        for card in self._cards:
-            if card.place is place and card.retired_at is None:
-                card.retired_at, card.label = place.retired_at, None
+    def leave(self, places: Collection[Place]) -> None:
+        """The cards of nodes that left, left with them; they keep their places for when those come back."""
+        for card in self._cards if places else ():
+            if card.place in places and card.retired_at is None:
+                card.retired_at, card.label = card.place.retired_at, None
                 self._journal.note(card, rows_moved=True)
 
-    def come_back(self, place: Place, since: datetime) -> None:
-        """The cards that left with their node at ``since`` are expected in it again."""
-        for card in self._cards:
-            if card.place is place and card.retired_at == since:
+    def come_back(self, left: Mapping[Place, datetime]) -> None:
+        """The cards that left with their nodes, at these times, are expected in them again."""
+        for card in self._cards if left else ():
+            if card.retired_at is not None and left.get(card.place) == card.retired_at:
                 card.retired_at = None
                 self._journal.note(card, rows_moved=True)
 

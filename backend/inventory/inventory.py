@@ -156,49 +156,54 @@ class Inventory:
     # --- nodes and cards --------------------------------------------------------------------------------------------
 
     def _learn_nodes(self, session: Session, batch: Batch, now: datetime) -> None:
-        for facts in batch.nodes:
-            place = self._places.describe(facts, batch.source, now)
-            if place is None:
-                continue
+        known = ((self._places.describe(facts, batch.source, now), facts) for facts in batch.nodes)
+        told = [(place, facts) for place, facts in known if place is not None]
+        self._back(place for place, facts in told if facts.read_at > 0)
+        for place, facts in told:
             if facts.read_at > 0:
-                self._back(place)
                 self._outs.watch(place, facts.read_at)
             self._cards.describe(place, facts, now)
         read_at = self._places.listed(batch)
         if read_at is None:
             return
         rows.mark(session, self.cluster, rows.SCHEDULER, read_at)
-        for place in self._places.left(batch, now):
-            self._cards.leave(place)
+        left = self._places.left(batch, now)
+        self._cards.leave(set(left))
+        for place in left:
             self._outs.leave(place.name, unix(now))
             self._left.append(place.name)
 
-    def _back(self, place: Place) -> None:
-        since = self._places.back(place) if place.retired_at is not None else None
-        if since is not None:
-            self._cards.come_back(place, since)
+    def _back(self, places: Iterable[Place]) -> None:
+        since = {place: self._places.back(place) for place in places if place.retired_at is not None}
+        self._cards.come_back({place: at for place, at in since.items() if at is not None})
 
     def _learn_series(self, batch: Batch, now: datetime) -> None:
         labels = {id(one.label): one.label for one in batch.series if one.metric != UP}
+        self._back(self._back_again(labels.values()))
         for label in labels.values():
             if label.axis == "node":
-                self._heard(self._places.met(label.node, now), now)
+                self._places.hear(self._places.met(label.node, now), now)
             elif label.axis == "gpu":
                 card = self._cards.by_id(label.uuid)
                 if card is None or card.label != label:
                     card = self._cards.learn(label, now, exporter=True)
-                self._heard(card.place if card else None, now)
+                self._places.hear(card.place if card else None, now)
             elif label.axis in MOST and (place := self._places.met(label.node, now)) is not None:
                 self._parts.learn(label, place, now)
-                self._heard(place, now)
+                self._places.hear(place, now)
         for one in batch.series:
             if one.metric == UP and one.values.size and one.values[-1] > 0:
                 self._places.hear(self._places.known(one.label.node), now)
 
-    def _heard(self, place: Place | None, now: datetime) -> None:
-        if place is not None and place.retired_at is not None:
-            self._back(place)
-        self._places.hear(place, now)
+    def _back_again(self, labels: Iterable[DeviceLabel]) -> set[Place]:
+        """Nodes that had left, and are heard of."""
+        left = {place for place in self._places if place.retired_at is not None}
+        if not left:
+            return left
+        cards = (self._cards.by_id(label.uuid) for label in labels if label.axis == "gpu" and not label.node)
+        heard = {card.place for card in cards if card is not None}
+        heard |= {place for label in labels if label.node and (place := self._places.known(label.node)) is not None}
+        return left & heard
 
     # --- work and what was ------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from backend.clock import unix
-from backend.facts import Batch, RawEvent, Series
+from backend.facts import Batch, NodeFacts, RawEvent, Series
 from backend.incidents.record import Delta
 from backend.ingest.bundle.folder import ARRIVALS, VERSION
 from backend.ingest.bundle.recorded import LOGS, PART, TELEMETRY, TURN, label_of, labels_of, name_of
@@ -30,7 +31,11 @@ log = logging.getLogger("watchkeeper.record")
 MOST_BYTES = 2 * 1024**3
 
 #: Facts that are written as they are.
-FACTS = ("attempts", "versions", "outages", "maintenances", "steps", "checkpoints")
+FACTS = ("attempts", "versions", "outages", "maintenances", "steps", "checkpoints", "cables")
+#: Fields of which nothing is a word, too.
+ALWAYS = ("start", "end", "dark", "listing")
+#: The source of what was known when the recording began, where no list tells of it.
+KNOWN = "known"
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -63,13 +68,21 @@ class Recorder:
             watch.taken, watch.stepped = self.take, self._stepped
 
     def _open(self) -> None:
-        """Nodes and running jobs as the watch knows them now."""
+        """Nodes and running jobs as the watch knows them now; a node by the word of each source that lists it, for only
+        by that source's lists it will leave again."""
         with self._watch.store.read() as session:
-            nodes = cluster_rows.node_facts(session, self._watch.cluster)
-            running = cluster_rows.running(session, self._watch.cluster)
+            facts = {one.name: one for one in cluster_rows.node_facts(session, self._watch.cluster)}
+            listed = {row.name: row.listed_by for row in cluster_rows.nodes(session, self._watch.cluster)}
+            running = tuple(cluster_rows.running(session, self._watch.cluster))
         now = unix(self._watch.clock.now())
-        if nodes or running:
-            self.take(Batch("known", now, now, nodes=tuple(nodes), attempts=tuple(running)))
+        told: defaultdict[str, list[NodeFacts]] = defaultdict(list)
+        for name, one in facts.items():
+            for source in listed[name] or [KNOWN]:
+                told[source].append(one)
+        for source in sorted(told):
+            self.take(Batch(source, now, now, nodes=tuple(told[source])))
+        if running:
+            self.take(Batch(KNOWN, now, now, attempts=running))
 
     def _stepped(self, tick: Tick, delta: Delta) -> None:
         self._before[1](tick, delta)
@@ -108,9 +121,11 @@ class Recorder:
         for name in FACTS:
             row[name] = [spoken(asdict(facts)) for facts in getattr(batch, name)]
         row["dropped"] = dict(batch.dropped)
+        if batch.listing is not None:
+            row["listing"] = batch.listing
         if self._watch.dark != self._dark:
             row["dark"] = self._dark = self._watch.dark
-        said = line({key: value for key, value in row.items() if value or key in ("start", "end", "dark")})
+        said = line({key: value for key, value in row.items() if value or key in ALWAYS})
         for file, texts in ((self._telemetry, samples), (self._logs, lines), (self._arrivals, [said])):
             if texts:
                 file.writelines(texts)

@@ -1,9 +1,9 @@
 """A bundle that a running watch recorded: ``arrivals.jsonl`` says what came when, in which order and how much at once.
 
 Each row is one Batch: {"recv_ts", "source", "start", "end"[, "samples", "lines", "nodes", "attempts", "events",
-"versions", "outages", "maintenances", "steps", "checkpoints", "dropped", "dark"]}. ``samples`` and ``lines`` count
-rows of ``telemetry/recorded.om`` and ``logs/recorded.jsonl``, which are read on from row to row; these two are what any
-bundle may hold, the other fields are facts as taken in.
+"versions", "outages", "maintenances", "steps", "checkpoints", "cables", "listing", "dropped", "dark"]}. ``samples``
+and ``lines`` count rows of ``telemetry/recorded.om`` and ``logs/recorded.jsonl``, which are read on from row to row;
+these two are what any bundle may hold, the other fields are facts as taken in.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from backend.facts import (
     AttemptFacts,
     Batch,
+    CableFacts,
     CheckpointFacts,
     DeviceLabel,
     MaintenanceFacts,
@@ -53,6 +54,7 @@ _FACTS: Mapping[str, TypeAdapter[Any]] = {
     "maintenances": TypeAdapter(tuple[MaintenanceFacts, ...]),
     "steps": TypeAdapter(tuple[StepFacts, ...]),
     "checkpoints": TypeAdapter(tuple[CheckpointFacts, ...]),
+    "cables": TypeAdapter(tuple[CableFacts, ...]),
 }
 _NOBODY = DeviceLabel("", "")
 #: The label that tells the parts of a row apart, where a metric joins them.
@@ -70,6 +72,7 @@ class Arrival(Row):
     lines: int = Field(0, ge=0)
     dropped: dict[str, int] = Field(default_factory=dict)
     dark: list[str] | None = None
+    listing: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class Recorded:
                     events=(*(told.events if told else ()), *events),
                     dropped=row.dropped,
                     dark=None if row.dark is None else tuple(row.dark),
+                    listing=row.listing,
                     **facts,
                 ),
             )

@@ -48,6 +48,31 @@ def test_a_card_has_a_span_for_each_place_it_sat_in(store: Store) -> None:
         assert on is not None and on.device == "GPU-new"
 
 
+def test_cards_that_change_places_in_one_read_are_found_at_their_new_addresses(store: Store) -> None:
+    """Two cards of one node swapped, and one of another node put between: every address names who sits there."""
+    inventory = Inventory("main")
+    absorb(store, inventory, batch(topology("n1"), topology("n2")))
+    a, b, c, d = "GPU-n1-0", "GPU-n1-1", "GPU-n2-0", "GPU-n2-1"
+    swapped = {a: ("n1", "0000:11:00", "1"), b: ("n1", "0000:10:00", "0")}
+    absorb(
+        store, inventory, told(*(gpu(n, id_, pci, index) for id_, (n, pci, index) in swapped.items())), now=later(60)
+    )
+    for id_, (node, pci, _) in swapped.items():
+        assert inventory.entity(node, pci).id == id_
+    absorb(store, inventory, told(gpu("n2", a, "0000:10:00", "0"), gpu("n1", c, "0000:11:00", "1")), now=later(120))
+    at = {("n1", "0000:10:00"): b, ("n1", "0000:11:00"): c, ("n2", "0000:10:00"): a, ("n2", "0000:11:00"): d}
+    for known in (inventory, reloaded(store)):
+        assert {place: known.entity(*place).id for place in at} == at
+
+
+def test_a_card_that_moves_leaves_its_new_neighbours_where_they_are(store: Store) -> None:
+    inventory = Inventory("main")
+    absorb(store, inventory, batch(topology("n1"), topology("n2")))
+    absorb(store, inventory, told(gpu("n2", "GPU-n1-0", "0000:11:00", "1")), now=later(60))
+    assert inventory.entity("n2", "0000:10:00").id == "GPU-n2-0"
+    assert inventory.entity("n2", "0000:11:00").id == "GPU-n1-0"
+
+
 def test_a_card_that_shows_its_uuid_takes_its_spans_along(store: Store) -> None:
     inventory = Inventory("main")
     by_pci = replace(topology(), gpus=(replace(topology().gpus[0], uuid=""),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backend import pipeline
 from backend.clock import ManualClock, utc
 from backend.facts import (
     AttemptFacts,
     Batch,
+    CableFacts,
     CheckpointFacts,
     MaintenanceFacts,
     NodeFacts,
@@ -23,7 +26,8 @@ from backend.facts import (
     VersionFacts,
 )
 from backend.ingest.bundle.bundle import open_bundle
-from backend.replay.record import Recorder
+from backend.ingest.bundle.recorded import TURN
+from backend.replay.record import FACTS, Recorder
 from backend.replay.run import own_store, replay
 from backend.settings import Incidents, Settings
 from detectors.catalogue import load
@@ -86,8 +90,10 @@ def test_a_replay_of_a_recording_is_the_live_run_byte_for_byte(tmp_path: Path, s
 
 
 def test_what_was_dark_live_is_dark_in_its_replay(tmp_path: Path) -> None:
-    steps = [step for step in story(random.Random(0)) if not (step.source and not step.dark)]
-    assert b'"dark_sources":["slurm"]' in compare(tmp_path, steps)["incidents.jsonl"]
+    told = [step for step in story(random.Random(0)) if not step.source]
+    steps = sorted([*told, Step(T0 + 30.0, source="slurm", dark=True)], key=lambda step: step.at)
+    rows = [orjson.loads(row) for row in compare(tmp_path, steps)["incidents.jsonl"].splitlines()]
+    assert rows and all("slurm" in row["dark_sources"] for row in rows)
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -109,6 +115,42 @@ def test_a_recording_holds_what_any_bundle_may(tmp_path: Path) -> None:
     assert 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-0000-0",pci_bus_id="0000:10:00"' in text
     assert text.endswith("# EOF\n")
     assert not open_bundle(bundle).ignored
+
+
+def test_a_node_that_left_the_fleet_live_leaves_it_in_the_replay(tmp_path: Path) -> None:
+    """It was known before the recording began, and only the word that a list is whole tells that it has gone."""
+    (tmp_path / "live").mkdir()
+    whole = nodes(4, 2, read_at=T0)
+    with own_store(tmp_path / "live") as store:
+        clock = ManualClock(utc(T0))
+        watch = watch_on(store, clock)
+        pipeline.accept(watch, Batch("slurm", T0, T0, nodes=whole, listing=True))
+        recorder = Recorder(watch, tmp_path / "bundle")
+        for n in range(1, 30):
+            at = T0 + n * 500.0
+            clock.set(utc(at))
+            listed = tuple(replace(one, read_at=at) for one in whole[: 3 if n > 1 else 4])
+            pipeline.accept(watch, Batch("slurm", at, at, nodes=listed, listing=n % 2 == 1))
+            pipeline.observe(watch)
+        recorder.close()
+        live = {place.name: (place.state, place.retired_at, place.listed_by) for place in watch.inventory._places}
+    again = _places_of(tmp_path)
+    assert live == again
+    (state, left, listed_by) = live["gpu-0003"]
+    assert state == "unknown" and left is not None and listed_by == ("slurm",)
+
+
+def _places_of(folder: Path) -> dict[str, object]:
+    (folder / "again").mkdir()
+    with own_store(folder / "again") as store:
+        clock = ManualClock(utc(T0))
+        watch = watch_on(store, clock)
+        with open_bundle(folder / "bundle").prepare(folder, load()) as ready:
+            for at, batch in ready.batches():
+                clock.set(utc(at))
+                if batch.source != TURN:
+                    pipeline.accept(watch, batch)
+        return {place.name: (place.state, place.retired_at, place.listed_by) for place in watch.inventory._places}
 
 
 def test_a_bad_row_of_a_recording_is_listed_and_costs_itself(tmp_path: Path) -> None:
@@ -133,6 +175,8 @@ def test_every_kind_of_fact_is_recorded_as_it_was_taken_in(tmp_path: Path) -> No
         maintenances=(MaintenanceFacts("m", ("gpu-0001",), T0, None, "power"),),
         steps=(step,),
         checkpoints=(CheckpointFacts(T0, "r", 4, "save", 3.5, None, "7", blocking=False),),
+        cables=(CableFacts("gpu-0001", "mlx5_0/1", "leaf1", "17", rail="0"),),
+        listing=False,
     )  # fmt: skip
     (tmp_path / "live").mkdir()
     with own_store(tmp_path / "live") as store:
@@ -144,5 +188,5 @@ def test_every_kind_of_fact_is_recorded_as_it_was_taken_in(tmp_path: Path) -> No
     with open_bundle(tmp_path / "bundle").prepare(tmp_path, load()) as ready:
         ((arrival, again),) = ready.batches()
     assert arrival == at
-    for name in ("nodes", "attempts", "versions", "outages", "maintenances", "steps", "checkpoints"):
+    for name in ("nodes", "listing", "cables", *FACTS):
         assert getattr(again, name) == getattr(sent, name), name
