@@ -136,9 +136,9 @@ def events_of(draw: st.DrawFn, fleet: Fleet, at: float) -> Event:
     if draw(st.integers(0, 5)) == 0:
         return boot(fleet, entity(fleet, name).host, when)
     if draw(st.integers(0, 5)) == 0:
-        namespace, code, state = draw(st.sampled_from(SAID))
+        namespace, word, state = draw(st.sampled_from(SAID))
         host = entity(fleet, entity(fleet, name).host)
-        return Event(when, host, namespace, code, "", seq, attrs={"state": state} if state else {})
+        return Event(when, host, namespace, word, "", seq, attrs={"state": state} if state else {})
     if draw(st.integers(0, 2)) == 0:
         return kernel(fleet, name, when, draw(st.sampled_from(OTHERS)), seq, late=draw(st.integers(0, 9)) == 0)
     if draw(st.integers(0, 5)) == 0:
