@@ -9,7 +9,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Sequence
+    from typing import Callable, NoReturn, Sequence
 
 #: Exit codes of a shell for a command that is there and cannot be run, and for one that is not there.
 CANNOT, NOT_FOUND, BY_SIGNAL = 126, 127, 128
@@ -75,27 +75,9 @@ class Child:
             if ignored:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            self._run(report)
+            execute(self.command, report)
         finally:
             os._exit(CANNOT)
-
-    def _run(self, report: int) -> None:
-        """Never returns but by an error of ours. A file that no kernel can run is a script, as in a shell."""
-        command = list(self.command)
-        try:
-            try:
-                os.execvp(command[0], command)
-            except OSError as error:
-                path = _found(command[0])
-                if error.errno != errno.ENOEXEC or not path:
-                    raise
-                os.execv("/bin/sh", ["sh", path, *command[1:]])
-        except (OSError, ValueError) as error:
-            code = NOT_FOUND if isinstance(error, FileNotFoundError) or not command[0] else CANNOT
-            why = "command not found" if code == NOT_FOUND else getattr(error, "strerror", None) or str(error)
-            os.write(report, b"%d" % code)
-            os.write(2, f"watchkeeper wrap: {command[0]}: {why}\n".encode("utf-8", "replace"))
-            os._exit(code)
 
     def next_signal(self, timeout_s: float | None) -> int:
         """Wait for one signal, and deal with it. 0 when none came in time."""
@@ -167,6 +149,26 @@ class Child:
     def asked_to_end(self) -> bool:
         """Whether somebody asked us to end before it did."""
         return any(name in ASKS_TO_END for _, name in self.told)
+
+
+def execute(command: Sequence[str], report: int = -1) -> NoReturn:
+    """Become the command. A file that no kernel can run is a script, as in a shell; where it cannot be, the exit code
+    is that of a shell, and it is written to ``report``."""
+    try:
+        try:
+            os.execvp(command[0], list(command))
+        except OSError as error:
+            path = _found(command[0])
+            if error.errno != errno.ENOEXEC or not path:
+                raise
+            os.execv("/bin/sh", ["sh", path, *command[1:]])
+    except (OSError, ValueError) as error:
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) or not command[0] else CANNOT
+        why = "command not found" if code == NOT_FOUND else getattr(error, "strerror", None) or str(error)
+        if report >= 0:
+            os.write(report, b"%d" % code)
+        os.write(2, f"watchkeeper wrap: {command[0]}: {why}\n".encode("utf-8", "replace"))
+        os._exit(code)
 
 
 def asks_to_end(number: int) -> bool:

@@ -69,7 +69,7 @@ def report_of(
         "excerpt": excerpt(found, room_of(place, child)),
         "tail": tail_of(log),
         "log": {
-            "path": os.path.abspath(path) if path else "",
+            "path": os.path.join(here(), path) if path else "",
             "bytes": log.size,
             "lost_bytes": log.lost,
             "trouble": log.trouble,
@@ -82,7 +82,15 @@ def report_of(
 
 
 def _here() -> dict[str, str]:
-    return {"python": platform.python_version(), "kernel": os.uname().release, "folder": redact(os.getcwd())}
+    return {"python": platform.python_version(), "kernel": os.uname().release, "folder": redact(here())}
+
+
+def here() -> str:
+    """The working folder; "" where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def where_of(place: Place) -> str:

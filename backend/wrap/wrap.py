@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 import time
 
-from backend.wrap.child import Child, asks_to_end, hold_standard_streams
+from backend.wrap.child import RESTORED, Child, asks_to_end, execute, hold_standard_streams
 from backend.wrap.place import Place, oom_kills
 from backend.wrap.streams import Copying, Log, begin
 from backend.wrap.words import USAGE, Options, WordError, leave, read, said
@@ -36,18 +38,13 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(options: Options) -> int:
-    """The child's exit code."""
-    hold_standard_streams()
-    place = Place(os.environ, options.command, options.job, options.name)
-    folder, path, fd = new_log(options.log_dir, place)
-    kills, terminals = oom_kills(), [] if options.no_pty else [n for n in (1, 2) if os.isatty(n)]
-    (out, child_out), (err, child_err) = channel(1 in terminals), channel(2 in terminals)
-    child = Child(options.command)
-    child.start(child_out, child_err)
-    os.close(child_out)
-    os.close(child_err)
-    copying = Copying((out, err), (1, 2), Log(fd))
-    copying.start()
+    """The child's exit code. Where a run cannot be watched it is run all the same."""
+    kills = oom_kills()
+    try:
+        place, child, copying, (folder, path), terminals = begun(options)
+    except (OSError, AttributeError, ValueError) as error:
+        said(f"{options.command[0]} runs unwatched: {type(error).__name__}: {error}")
+        instead(options.command)
     child.wait(lambda: resize(copying, terminals))
     try:
         settle(child, copying)
@@ -56,6 +53,32 @@ def run(options: Options) -> int:
     except Exception as error:  # noqa: BLE001 - the bulkhead: the exit code is the child's, whatever fails here
         said(f"the report failed: {type(error).__name__}: {error}")
     return child.code
+
+
+def begun(options: Options) -> tuple[Place, Child, Copying, tuple[str, str], list[int]]:
+    """The log, then the child, then the threads that copy. Raises what keeps a child from being watched."""
+    for module, name in ((signal, "sigwaitinfo"), (select, "poll")):
+        getattr(module, name)  # not every system has them
+    hold_standard_streams()
+    place = Place(os.environ, options.command, options.job, options.name)
+    folder, path, fd = new_log(options.log_dir, place)
+    terminals = [] if options.no_pty else [number for number in (1, 2) if os.isatty(number)]
+    (out, child_out), (err, child_err) = channel(1 in terminals), channel(2 in terminals)
+    child = Child(options.command)
+    copying = Copying((out, err), (1, 2), Log(fd))
+    child.start(child_out, child_err)
+    os.close(child_out)
+    os.close(child_err)
+    copying.start()
+    return place, child, copying, (folder, path), terminals
+
+
+def instead(command: Sequence[str]) -> NoReturn:
+    """Become the command."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for name in RESTORED:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    execute(command)
 
 
 def channel(terminal: bool) -> tuple[int, int]:

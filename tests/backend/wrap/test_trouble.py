@@ -109,6 +109,23 @@ def test_a_report_that_finds_no_disk_is_sent_all_the_same(tmp_path: Path) -> Non
     assert done.code == 3 and len(server.got) == 1
 
 
+def test_a_folder_that_is_gone_costs_nothing(tmp_path: Path) -> None:
+    away, here = tmp_path / "away", tmp_path / "here"
+    here.mkdir()
+    done = shell(here, f"rmdir {here}; {FAILS}", "--log-dir", str(away))
+    assert done.code == 3 and b"report failed" not in done.err and report(away)["class"] == "cuda_oom"
+
+
+def test_where_a_run_cannot_be_watched_it_is_run_all_the_same(tmp_path: Path) -> None:
+    limited = f'ulimit -n 4; exec {sys.executable} -S -m backend.wrap -- sh -c "echo ran; exit 5"'
+    made = subprocess.run(["sh", "-c", limited], cwd=tmp_path, env=environment(), capture_output=True, timeout=60)
+    broken = "import signal, sys; del signal.sigwaitinfo; from backend.wrap.wrap import main; main(sys.argv[1:])"
+    words = [sys.executable, "-S", "-c", broken, "sh", "-c", "echo ran; exit 5"]
+    other = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, timeout=60)
+    assert (other.returncode, other.stdout) == (5, b"ran\n") and b"sh runs unwatched" in other.stderr
+    assert made.returncode in (1, 5)  # 1: the interpreter itself found too few
+
+
 # --- server -----------------------------------------------------------------------------------------------------------
 
 
