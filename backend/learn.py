@@ -21,7 +21,7 @@ from backend.store.arrays import pack, unpack
 from backend.store.engine import Store
 from detectors.joblog.excerpt import NAMED
 from detectors.joblog.fitting import fit
-from detectors.joblog.learned import LEAST, Artefact, Example, Model, features
+from detectors.joblog.learned import LEAST, MOST_LINE, Artefact, Example, Model, features
 from detectors.joblog.rules import CLEAN, UNKNOWN
 
 log = logging.getLogger("watchkeeper.learn")
@@ -32,8 +32,6 @@ NAME = "joblog"
 EVERY_S = 300.0
 #: Failures that teach at most: the newest. 1,000 fit in seconds and some megabytes.
 MOST_EXAMPLES = 1_000
-#: Characters of a past failure's telling line.
-MOST_LINE = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +153,9 @@ def ref_of(incident_id: int | None, job: str) -> str:
 
 
 def telling(excerpt: str) -> str:
-    """The line of an excerpt that is shown: the first that a rule names, else the first that looks like an error."""
-    lines = excerpt.splitlines()
-    named = [line for line in lines if line.startswith(NAMED)]
-    return (named or lines or [""])[0][len(NAMED) :].strip()[:MOST_LINE]
+    """The first line of an excerpt that a rule names; "" where none does: then the fit chooses."""
+    named = (line for line in excerpt.splitlines() if line.startswith(NAMED))
+    return next(named, "")[len(NAMED) :].strip()[:MOST_LINE]
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,6 +288,29 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    value: str  #: what the form sends
+    text: str  #: what people read
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    action: str  #: where the form goes
+    said: tuple[tuple[str, str], ...]  #: the last word of each person, and who said it when
+    kinds: tuple[Option, ...]  #: kinds of faults that it may have been
+    classes: tuple[Option, ...]  #: what a job's own logs may have shown
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    cause: str  #: what a person said that it was
+    where: str  #: ``incident 812`` or ``job 4711``
+    href: str  #: its page; empty = it has none
+    line: str  #: its most telling line
+    cosine: str  #: 0.00 to 1.00, how much the logs share
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     frame: Frame  #: rail, bar, foot
     answer: str  #: what broke and what helps
@@ -308,6 +331,8 @@ class Incident:
     before: tuple[DeedRow, ...]  #: what changed before it
     history: Link  #: the page of its node; empty = it has none
     alike: str  #: how often this was seen before
+    similar: tuple[Alike, ...]  #: past failures that its job's logs resemble
+    labelling: Labelling  #: was this right, and what was it really?
     timeline: tuple[Line, ...]  #: everything that happened, oldest first
 
 
@@ -348,6 +373,7 @@ class System:
     age: Figure  #: age of each source's newest row
     loops: tuple[PulseRow, ...]  #: its heart
     detectors: tuple[PulseRow, ...]  #: judges that raised
+    learnt: str  #: how good what people taught it is, with its n; or what is missing
     switch: Switch  #: the kill switch
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
-from backend import writes
+from backend import learn, writes
 from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.orders import of_decision, of_order
@@ -19,7 +19,7 @@ from backend.api.snapshots import snapshots_of
 from backend.api.words import Note, RowId
 from backend.model.events import Finding
 from backend.model.incidents import Entry, Incident
-from backend.store import actions, findings, incidents
+from backend.store import actions, findings, incidents, labels
 from backend.watch import Watch
 from backend.writes import Missing
 
@@ -89,8 +89,19 @@ class FindingRow(BaseModel):
     victim: bool
 
 
+class Similar(BaseModel):
+    """A past failure whose logs resemble those of this job, and what a person said that it was."""
+
+    incident: int | None
+    job: str
+    cause: str
+    cosine: float = Field(description="0 to 1: how much the logs share, rare words most.")
+    line: str
+
+
 class IncidentDetail(IncidentRow):
     hypotheses: list[Hypothesis]
+    similar: list[Similar] = Field(description="At most three; empty where no log was judged or nobody labelled any.")
     timeline: list[TimelineEntry]
     decision: dict[str, Any] | None = Field(description="The newest decision, as in GET orders.")
     orders: list[dict[str, Any]]
@@ -150,12 +161,15 @@ def _finding(row: Finding) -> dict[str, Any]:
     }
 
 
-def _detail(session: Session, row: Incident) -> dict[str, Any]:
+def _detail(session: Session, watch: Watch, row: Incident) -> dict[str, Any]:
     incident_id = row.id or 0
     decision = actions.told_decision(session, row)
+    model = watch.verdicts.learned if watch.verdicts is not None else None
+    verdict = labels.verdict_of_incident(session, row) if model is not None else None
     return {
         **row_of(row),
         "hypotheses": row.hypotheses,
+        "similar": learn.similar(model, verdict, incident_id),
         "timeline": [_entry(entry) for entry in incidents.timeline(session, incident_id)],
         "decision": of_decision(decision) if decision is not None else None,
         "orders": [of_order(order) for order in actions.orders_of(session, incident_id)],
@@ -194,7 +208,7 @@ def list_incidents(
 def read_incident(incident_id: RowId, _: Reader, watch: WatchOf) -> Response:
     """One incident with its ranked causes, its timeline, and what is or would be done about it."""
     with watch.store.read() as session:
-        return json(_detail(session, _found(session, watch, incident_id)))
+        return json(_detail(session, watch, _found(session, watch, incident_id)))
 
 
 @router.get("/{incident_id}/findings", operation_id="list_incident_findings", response_model=FindingList)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from backend import writes
+from backend import learn, writes
 from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.words import JobId, Note, RowId
@@ -107,3 +108,33 @@ def list_labels(
         rows = labels.page(session, watch.cluster, limit, before, incident_id=incident, job=job)
         items = [row_of(row) for row in rows]
     return json({"items": items, "next": rows[-1].id if len(rows) == limit else None})
+
+
+class LearntModel(BaseModel):
+    """What labels taught, in numbers; see ``summary``. ``version`` 0: nothing yet."""
+
+    version: int
+    at: datetime | None
+    n: int = Field(description="Failures that taught it.")
+    used: bool = Field(description="Whether it is asked where no rule names the cause.")
+    held: int = Field(description="Failures that were held out by turns, whole runs at a time.")
+    answered: int = Field(description="Of those, how many it would have answered.")
+    right: int = Field(description="Of the answered, how many were right.")
+    ci95: list[float] | None = Field(description="Wilson's interval of right among answered.")
+    counts: dict[str, int] = Field(description="Failures of each class.")
+    missing: dict[str, int] = Field(description="How many more runs each class needs; under an empty name, classes.")
+    left_out: dict[str, int] = Field(description="Labels that taught nothing, by reason.")
+    summary: str
+
+
+@router.get("/model", operation_id="read_learnt_model", response_model=LearntModel)
+def read_learnt_model(_: Reader, watch: WatchOf) -> Response:
+    """The model that labels taught: its version, n, and the accuracy that was measured on held-out failures."""
+    with watch.store.read() as session:
+        found = learn.learnt(session, watch.cluster)
+    empty: dict[str, Any] = {"version": 0, "at": None, "n": 0, "used": False, "held": 0, "answered": 0, "right": 0}
+    shown = asdict(found) if found is not None else empty | {"counts": {}, "missing": {}, "left_out": {}}
+    low, high = shown.pop("low", None), shown.pop("high", None)
+    shown.pop("least", None)
+    bounds = [round(low, 4), round(high, 4)] if low is not None and high is not None else None
+    return json({**shown, "ci95": bounds, "summary": learn.words(found)})

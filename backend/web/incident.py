@@ -14,6 +14,7 @@ from backend import writes
 from backend.answers.incident_story import IncidentStory, incident_story
 from backend.answers.what_changed import WINDOW, Suspect
 from backend.web import decision, evidence
+from backend.web import told as told_of
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
 from backend.web.past import node_path
 from frontend import chips, sentences
@@ -50,6 +51,10 @@ def router(pages: Environment) -> APIRouter:
         return await write(
             request, number, seen, lambda f: writes.add_note(seen.watch, number, seen.person, f.get("note", ""))
         )
+
+    @found.post("/labels")
+    async def label(request: Request, number: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
+        return await write(request, number, seen, lambda f: told_of.save(seen, number, f))
 
     @found.post("/resolve")
     async def resolve(request: Request, number: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
@@ -90,7 +95,7 @@ def context(session: Session, seen: Visit, story: IncidentStory, told: Told | No
         facts=facts(story, seen),
         hypotheses=hypotheses(story),
         panel=decision.panel(story, seen),
-        operate=seen.right("operator", "acknowledge, note and resolve"),
+        operate=seen.right("operator", "acknowledge, note, label and resolve"),
         acknowledge=seen.link(f"/incidents/{row.id}/acknowledge") if live and not row.acknowledged_by else "",
         resolve=seen.link(f"/incidents/{row.id}/resolve") if live else "",
         note_action=seen.link(f"/incidents/{row.id}/notes"),
@@ -103,6 +108,8 @@ def context(session: Session, seen: Visit, story: IncidentStory, told: Told | No
         before=before(story),
         history=Link(f"History of {row.node}", seen.link(node_path(row.node))) if row.node else Link("", ""),
         alike=alike(story),
+        similar=told_of.alike(session, seen, story),
+        labelling=told_of.labelling(session, seen, story),
         timeline=timeline(story, seen),
     )
 

@@ -9,7 +9,7 @@ from jinja2 import Environment
 from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
-from backend import writes
+from backend import learn, writes
 from backend.answers.fleet_state import FleetState, fleet_state
 from backend.answers.pulse import Pulse, Pulses, pulses
 from backend.web import shown
@@ -64,8 +64,20 @@ def context(session: Session, seen: Visit, told: Told | None) -> System:
         age=shown.age_figure(found.sources, seen),
         loops=tuple(row(p, "loop") for p in found.loops),
         detectors=tuple(row(p, "detector") for p in found.detectors),
+        learnt=learnt(session, name, seen),
         switch=switch(found, seen),
     )
+
+
+def learnt(session: Session, name: str, seen: Visit) -> str:
+    """Which version names failures that no rule names, what taught it, and how good it is; or what is missing."""
+    model = learn.learnt(session, name)
+    if model is None:
+        return f"{learn.words(None)} On an incident's page, say whether we were right."
+    taught = f"Version {model.version}, {clock(model.at, seen.now)}, from {count(model.n, 'labelled failure')}."
+    left = sum(model.left_out.values())
+    unused = f" {count(left, 'label')} taught nothing: {'; '.join(sorted(model.left_out))}." if left else ""
+    return f"{taught} {learn.words(model)}{unused}"
 
 
 def lede(found: Pulses, fleet: FleetState, late: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detectors.joblog.excerpt import PLAIN
 from detectors.joblog.learned import (
     FOLDS,
     FORMAT,
@@ -16,6 +18,7 @@ from detectors.joblog.learned import (
     LEAST_ANSWERED,
     LEAST_RIGHT,
     LOWEST,
+    MOST_LINE,
     MOST_WRONG,
     NEAR,
     SUPPORT,
@@ -70,7 +73,7 @@ def fit(examples: Sequence[Example]) -> Artefact:
     facts: dict[str, object] = {
         "format": FORMAT,
         "n": len(examples),
-        "past": [[one.cause, one.ref, one.line] for one in examples],
+        "past": [[one.cause, one.ref, one.line or _line(one.excerpt, space, len(examples))] for one in examples],
         "groups": [one.group for one in examples],
         "counts": tally(examples),
         "missing": lacking | ({"": 2 - len(known)} if len(known) < 2 else {}),
@@ -91,6 +94,19 @@ def fit(examples: Sequence[Example]) -> Artefact:
         held = _held_out(documents, truth, [one.group for one in examples], classes)
         facts |= _measured(held, classes) | {"classes": classes}
     return Artefact(_packed(space, documents) | {"slopes": slopes.astype(np.float32), "offsets": offsets}, facts)
+
+
+def _line(excerpt: str, space: Space, n: int) -> str:
+    """The line whose words, on the mean, are the rarest that other failures say too."""
+    alone = math.log((1.0 + n) / 2.0) + 1.0
+
+    def telling(line: str) -> float:
+        places, _ = space.row(features(line))
+        shared = space.weights[places][space.weights[places] < alone - 1e-9]
+        return float(shared.mean()) if len(shared) else 0.0
+
+    lines = [line for line in excerpt.splitlines() if len(features(line))]
+    return max(lines, key=telling, default="")[len(PLAIN) :].strip()[:MOST_LINE]
 
 
 def _packed(space: Space, documents: Sequence[NDArray[np.int64]]) -> dict[str, NDArray[np.generic]]:

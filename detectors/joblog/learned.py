@@ -36,6 +36,8 @@ SUPPORT, NEAR = 2, 0.25
 MOST_WRONG, LOWEST, LEAST_ANSWERED, LEAST_RIGHT = 0.05, 0.5, 8, 0.8
 #: Distinct words and pairs of one failure; lines of it.
 MOST_FEATURES, MOST_LINES = 600, 60
+#: Characters of a past failure's line.
+MOST_LINE = 160
 #: Below this cosine a past failure is not shown as similar.
 SHOWN = 0.15
 _WORD = re.compile(r"<\w+>|[A-Za-z_][\w.]*|-?\d{1,3}")
@@ -47,7 +49,7 @@ Floats = NDArray[np.float64]
 class Example:
     """One failure that a person spoke of. ``cause``: a class, "" = it cannot be known from its logs. ``group``: those
     of one group are held out together (retries of a run). ``ref``: where it stands, for people; ``line``: its most
-    telling line."""
+    telling line, "" = the one whose words are the rarest that it shares with others."""
 
     excerpt: str
     cause: str
@@ -185,8 +187,8 @@ class Model:
             one = self.past[at]
             if cosines[at] < SHOWN or len(found) == most:
                 break
-            if one.ref not in without and self.groups[at] not in seen:
-                seen.add(self.groups[at])
+            if one.ref not in without and not seen & {self.groups[at], one.ref}:
+                seen |= {self.groups[at], one.ref}
                 found.append(Past(one.cause, one.ref, one.line, round(min(1.0, float(cosines[at])), 2)))
         return tuple(found)
 

@@ -8,6 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlmodel import select
 
+from backend import learn
 from backend.model.events import Event
 from backend.model.people import Audit
 from tests.backend.api.conftest import NOW, Site, problem
@@ -95,3 +96,30 @@ def test_labels_come_in_pages_and_of_one_cluster_only(two_clusters: Site) -> Non
     rest = operator.get(LABELS, params=east | {"before": first["next"]}).json()
     assert [row["incident"] for row in (*first["items"], *rest["items"])] == numbers[::-1] and rest["next"] is None
     assert not operator.get(LABELS, params={"cluster": "west"}).json()["items"]
+
+
+def test_what_a_jobs_logs_came_to_is_read_with_its_lines_and_what_people_said(site: Site, local: TestClient) -> None:
+    event = a_verdict(site)
+    with site.parts.store.write() as session:
+        row = session.get_one(Event, event)
+        row.text = "The cause is not in these logs."
+        row.attrs = {"confidence": "0.50", "excerpt": "! rank 3 died\n  blobgate: quota exceeded"}
+    site.person("operator").post(LABELS, json={"job": "41207", "right": False, "cause": "disk_full"})
+    found = local.get("/api/v1/jobs/41207/verdict").json()
+    assert (found["class"], found["by"], found["confidence"]) == ("unknown_insufficient_evidence", "rules", 0.5)
+    assert found["excerpt"] == ["rank 3 died", "blobgate: quota exceeded"] and found["similar"] == []
+    assert [one["cause"] for one in found["labels"]] == ["disk_full"]
+    problem(local.get("/api/v1/jobs/9/verdict"), 404)
+
+
+def test_what_was_learnt_is_read_in_numbers_and_says_so_while_it_is_nothing(site: Site, local: TestClient) -> None:
+    nothing = local.get(f"{LABELS}/model").json()
+    assert (nothing["version"], nothing["used"], nothing["ci95"]) == (0, False, None) and "silent" in nothing["summary"]
+    event = a_verdict(site)
+    with site.parts.store.write() as session:
+        session.get_one(Event, event).attrs = {"excerpt": "  blobgate: quota exceeded"}
+    site.person("operator").post(LABELS, json={"job": "41207", "right": False, "cause": "disk_full"})
+    assert site.watch.verdicts is not None
+    learn.step(site.parts.store, site.clock, site.watch.cluster, site.watch.verdicts, {})
+    found = local.get(f"{LABELS}/model").json()
+    assert (found["version"], found["n"], found["counts"], found["missing"]["disk_full"]) == (1, 1, {"disk_full": 1}, 4)

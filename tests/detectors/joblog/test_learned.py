@@ -135,3 +135,11 @@ def test_no_text_breaks_it(text: str) -> None:
 
 
 KNOWN = Model.of(fit(list(failures(6))))
+
+
+def test_a_past_failure_is_shown_by_its_own_line_not_by_what_every_job_prints() -> None:
+    found = Model.of(fit([replace(one, line="") for one in failures(12)]))
+    own = {"storage_service_error": "blobgate", "network_link_error": "ring", "user_code_exception": "stage"}
+    shown = [past.line for past in found.past]
+    said = sum(own[past.cause] in past.line or "sampler" in past.line for past in found.past)
+    assert said >= 0.9 * len(shown)
