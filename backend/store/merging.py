@@ -1,7 +1,8 @@
 """Which attempt a record speaks of, and what is known of it after several sources spoke. Facts in, facts out.
 
 A live squeue record, a row of sacct, a pushed row and a pod tell the same attempt in different words, in any order,
-some without its number. Two starts within SAME_S are one attempt; so is the same number with nothing against it.
+some without its number. Two starts within SAME_S are one attempt, unless its source has counted on; so is the same
+number with nothing against it.
 An id that its scheduler gives anew begins a new life, whose restarts count from 0 again.
 """
 
@@ -136,7 +137,16 @@ def _same_unit(known: AttemptFacts, told: AttemptFacts) -> bool:
 
 
 def _same_start(known: AttemptFacts, told: AttemptFacts) -> bool:
-    return close(known.start, told.start) and not _strangers(known, told)
+    return close(known.start, told.start) and not _strangers(known, told) and not _counted_on(known, told)
+
+
+def _counted_on(known: AttemptFacts, told: AttemptFacts) -> bool:
+    """``told`` is a later restart by its own source, of a job that died as soon as it began. A higher number alone does
+    not say so: ``known`` may have been numbered here."""
+    if told.restart <= known.restart or known.source != told.source:
+        return False
+    ended = over(known) and known.end is not None and told.start is not None and told.start >= known.end - SAME_S
+    return ended or bool(known.unit and known.unit == told.unit)
 
 
 def _same_submit(known: AttemptFacts, told: AttemptFacts) -> bool:

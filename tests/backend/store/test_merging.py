@@ -79,6 +79,21 @@ def test_a_kubernetes_job_made_anew_under_its_name_begins_a_new_life() -> None:
     assert seen(after(*first, anew, *first, anew)) == [(0, 0, "FAILED"), (0, 1, "COMPLETED"), (1, 0, "RUNNING")]
 
 
+def test_restarts_within_the_rounding_of_clocks_are_attempts_of_their_own() -> None:
+    """A container that dies at once, and again: its kubelet counts, and starts lie a second apart."""
+
+    def pod(restart: int, start: float, state: str = "RUNNING", end: float | None = None) -> AttemptFacts:
+        return told(restart, state, start=start, end=end, submit=T, unit="a", source="kubernetes")
+
+    crashed = [pod(n, T + n, "FAILED", T + n + 0.5) for n in range(3)]
+    every = [(0, 0, "FAILED"), (0, 1, "FAILED"), (0, 2, "FAILED"), (0, 3, "RUNNING")]
+    assert seen(after(*crashed, pod(3, T + 3))) == every
+    assert seen(after(*crashed, pod(3, T + 3), *crashed)) == every  # told again
+    assert seen(after(pod(0, T), pod(1, T + 1))) == [(0, 0, "REQUEUED"), (0, 1, "RUNNING")]
+    requeued = [told(0, "REQUEUED", end=T + 61), told(1, "RUNNING", start=T + 61)]
+    assert seen(after(*requeued)) == [(0, 0, "REQUEUED"), (0, 1, "RUNNING")]
+
+
 def test_a_late_reading_does_not_wake_what_is_over() -> None:
     over_ = told(0, "FAILED", end=T + 900)
     assert seen(after(over_, told())) == [(0, 0, "FAILED")]
