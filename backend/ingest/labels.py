@@ -20,7 +20,7 @@ INDEXES = ("gpu", "gpu_id", "gpu_index")
 MODELS = ("modelName", "model_name", "card_model")
 JOBS = ("hpc_job", "job_id")
 #: Only the ``exported_`` form counts: ``job`` is the scrape job, and ``pod`` may be the exporter's own pod.
-EXPORTED_JOBS = ("exported_job", "exported_pod")
+EXPORTED_JOB, EXPORTED_POD, EXPORTED_NAMESPACE = "exported_job", "exported_pod", "exported_namespace"
 #: Longest label that is kept, in characters.
 MAX_LABEL = 255
 #: What tells several series of one row apart, where a metric joins them.
@@ -50,9 +50,15 @@ def device_label(axis: str, labels: Mapping[str, str]) -> DeviceLabel | None:
         pci=normal_pci(_said(labels, PCIS)),
         index=_kept(_said(labels, INDEXES)),
         model=_kept(_said(labels, MODELS)),
-        job=_kept(_said(labels, JOBS) or next((labels[name] for name in EXPORTED_JOBS if labels.get(name)), "")),
+        job=_kept(_said(labels, JOBS) or labels.get(EXPORTED_JOB, "") or _pod_of(labels)),
     )
     return found if found.uuid or (node and (found.pci or found.index)) else None
+
+
+def _pod_of(labels: Mapping[str, str]) -> str:
+    """``namespace.pod``, as jobs of Kubernetes are called; whose pod it is, the inventory finds."""
+    pod, namespace = labels.get(EXPORTED_POD, ""), labels.get(EXPORTED_NAMESPACE, "")
+    return f"{namespace}.{pod}" if pod and namespace else pod
 
 
 def host_of(labels: Mapping[str, str]) -> str:

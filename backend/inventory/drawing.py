@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from backend.facts import AttemptFacts
 from backend.inventory.journal import Card, Place
 from detectors.fleet import FleetRow, Parts, draw
 from detectors.model import Fleet
+
+#: How names of pods end: their number, or five characters that Kubernetes draws of this alphabet (apimachinery, rand).
+_ORDINAL = re.compile(r"-(?:\d{1,6}|[bcdfghjklmnpqrstvwxz2456789]{5})$")
 
 
 class Here(NamedTuple):
@@ -73,5 +77,18 @@ def job_of(card: Card, here: Sequence[Here], cards: int) -> str:
             return here[0].attempt.job
     if len(here) == 1 and len(here[0].gpus) >= cards:
         return here[0].attempt.job  # all of them, whatever they are called today
-    agreed = any(attempt.job == card.job for attempt in vague) if here else card.place.state != "idle"
-    return card.job if agreed else ""
+    if here or not card.job:
+        return _whose({attempt.job for attempt in vague}, card.job)
+    return _without_ordinal(card.job) if card.place.state != "idle" else ""
+
+
+def _whose(jobs: Collection[str], told: str) -> str:
+    """The job that an exporter names, or whose pod: controllers call pods ``<namespace>.<job>-<what>``. "" for none."""
+    return max((job for job in jobs if told == job or told.startswith(f"{job}-")), key=len, default="")
+
+
+def _without_ordinal(told: str) -> str:
+    """A pod whose controller nobody knows, with its peers: without the numbers and the random ends of their names."""
+    while "." in told and (shorter := _ORDINAL.sub("", told)) != told:
+        told = shorter
+    return told

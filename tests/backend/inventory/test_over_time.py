@@ -9,6 +9,7 @@ import pytest
 
 from backend.clock import unix
 from backend.facts import Batch, CableFacts, MaintenanceFacts, NodeFacts, OutageFacts, VersionFacts
+from backend.ingest.labels import device_label
 from backend.inventory.inventory import Inventory
 from backend.inventory.places import GONE_LISTS
 from backend.store import allocations, cables, ledger, outages, spans
@@ -375,3 +376,35 @@ def test_labels_and_partitions_are_kept(store: Store) -> None:
     with store.read() as session:
         (found,) = node_facts(session, "main")
     assert (found.partitions, found.labels, found.clique) == (("gpu", "big"), {"zone": "a"}, "c9")
+
+
+# --- whose pod -------------------------------------------------------------------------------------------------------
+
+
+def pods(*names: str) -> Batch:
+    """Telemetry of GPUs of n1, each with the pod that its exporter names."""
+    labels = [
+        {"UUID": f"GPU-n1-{i}", "Hostname": "n1", "gpu": str(i), "exported_pod": name, "exported_namespace": "ml"}
+        for i, name in enumerate(names)
+    ]
+    found = [label for one in labels if (label := device_label("gpu", one)) is not None]
+    return told(*found)
+
+
+def jobs_of(inventory: Inventory, gpus: int) -> list[str]:
+    return [job_of(inventory.fleet, "gpu", f"GPU-n1-{i}") for i in range(gpus)]
+
+
+def test_gpus_of_the_pods_of_one_job_are_peers(sqlite_store: Store) -> None:
+    inventory = Inventory("main")
+    beside = [running("ml.train", gpus_per_node=2), running("ml.train-big", gpus_per_node=1)]
+    absorb(sqlite_store, inventory, batch(topology("n1", gpus=4), *beside))
+    absorb(sqlite_store, inventory, pods("train-worker-0", "train-worker-1", "train-big-0", "stranger-0"))
+    assert jobs_of(inventory, 4) == ["ml.train", "ml.train", "ml.train-big", ""]
+
+
+def test_pods_that_no_scheduler_tells_of_are_peers_by_their_names(sqlite_store: Store) -> None:
+    inventory = Inventory("main")
+    absorb(sqlite_store, inventory, batch(topology("n1", gpus=4)))
+    absorb(sqlite_store, inventory, pods("train-worker-0", "train-worker-13", "fit-0-x8k2z", "alone"))
+    assert jobs_of(inventory, 4) == ["ml.train-worker", "ml.train-worker", "ml.fit", "ml.alone"]
