@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,13 +23,17 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def told(store: Store) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Every finding and every incident, word for word. Events go by what they say: a line that is sent again may take a
-    number for nothing."""
+    number for nothing. The numbers in a hypothesis are of the moment it was folded in: after a restart lines come
+    before the ticks that are judged again, and see a total of some ticks earlier."""
     with store.read() as session:
         said = {f"event:{row.id}": row.dedupe for row in session.exec(select(Event)).all()}
         findings = [row.model_dump() for row in session.exec(select(Finding)).all()]
         for piece in (piece for row in findings for piece in row["evidence"]):
             piece["ref"] = said.get(piece["ref"], piece["ref"])
-        return findings, [incident_row(session, row) for row in every_incident(session, "main")]
+        incidents = [incident_row(session, row) for row in every_incident(session, "main")]
+        for ranked in (ranked for row in incidents for ranked in row["hypotheses"]):
+            ranked["reason"] = re.sub(r"\b\d+ replays", "so many replays", ranked["reason"])
+        return findings, incidents
 
 
 def compare(folder: Path, seed: int, kills: int) -> int:
