@@ -195,6 +195,7 @@ def _on_node(suspicion: Suspicion, cause: _Cause, node_s: float) -> bool:
     if abs(suspicion.since - cause.begins_at) <= node_s:
         return True
     weak = lead.authority not in ("code", "vote") and suspicion.since >= cause.begins_at
+    weak = weak and -int(lead.severity) >= cause.strength[2]  # a quiet incident accounts for nothing louder
     return weak and (lead.kind == "telemetry_dark" or (lead.entity.kind, lead.entity.id) == cause.entity)
 
 

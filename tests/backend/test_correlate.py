@@ -415,3 +415,12 @@ def test_a_record_before_the_cause_or_of_another_job_is_not_its_victim(book: Boo
     book.take(suspect("a", since=NOW))
     assert book.take(app("a", NOW - MIN)) == ()
     assert book.take(app("a", NOW + MIN, job="99")) == ()
+
+
+def test_a_quiet_incident_of_a_node_does_not_swallow_a_louder_fault_that_comes_later() -> None:
+    book = Book()
+    book.take(suspect("gpu-0001", "host_oom", "rule", Severity.WARNING, NOW, gpu=None))
+    later = NOW + 20 * MIN
+    book.take(suspect("gpu-0001", "fabric_manager_not_ready", "state", Severity.HIGH, later, gpu=None))
+    book.take(suspect("gpu-0001", "node_reboot", "state", Severity.WARNING, later + 10 * MIN, gpu=None))
+    assert [one.kind for one in book.incidents.values()] == ["host_oom", "fabric_manager_not_ready"]
