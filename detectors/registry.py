@@ -20,6 +20,7 @@ from detectors.telemetry.network import Network
 from detectors.telemetry.peers import Peers
 from detectors.telemetry.silence import Silence
 from detectors.telemetry.storage import Storage
+from detectors.telemetry.trends import Trends
 
 
 def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = None) -> tuple[Detector[Any], ...]:
@@ -36,6 +37,7 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
         Peers(tuned),
         Hang(tuned),
         FailSlow(tuned),
+        Trends(tuned),
         *flags,
         *own,
         outcome(tuned),
