@@ -21,7 +21,7 @@ from detectors.joblog.ends import end_of, error_file_lines
 from detectors.joblog.flight import MAX_BYTES, Dump, FlightError, Held, dump_of, held, load
 from detectors.joblog.names import rank_of
 from detectors.joblog.reading import LogReader, Rules, Sheet
-from detectors.joblog.rules import CLEAN
+from detectors.joblog.rules import CLEAN, kept
 from detectors.joblog.stacks import Stand, compare, looks_like_stacks, main_stack
 from detectors.joblog.verdict import Quote, Verdict, held_up, judge
 from detectors.packaged import log_rules
@@ -50,7 +50,7 @@ def classify(arguments: argparse.Namespace) -> int:
     for path in arguments.paths:
         heard = heard_of(rules, path)
         for words in heard.trouble:
-            print(f"watchkeeper classify: {words}", file=sys.stderr)
+            print(f"watchkeeper classify: {kept(words)}", file=sys.stderr)
         if not (heard.sheets or heard.dumps or heard.stacks):
             code = 1
             continue
@@ -182,7 +182,7 @@ def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
 def as_text(path: str, verdict: Verdict, sheets: Sequence[Sheet]) -> Iterator[str]:
     """A few lines for a tired person: the sentence first, then what it rests on."""
     many = f" ({len(sheets):,} logs)" if len(sheets) > 1 else ""
-    yield f"{path}{many}: {verdict.log_class}, {verdict.confidence:.0%} sure"
+    yield f"{kept(path)}{many}: {verdict.log_class}, {verdict.confidence:.0%} sure"
     yield f"  {verdict.sentence}"
     if verdict.log_class == CLEAN:
         return
@@ -197,4 +197,4 @@ def as_text(path: str, verdict: Verdict, sheets: Sequence[Sheet]) -> Iterator[st
 
 
 def _where(quote: Quote) -> str:
-    return f"{quote.what}, {quote.file}:{quote.line}: " if quote.file else f"{quote.what}: "
+    return f"{quote.what}, {kept(quote.file)}:{quote.line}: " if quote.file else f"{quote.what}: "

@@ -93,6 +93,7 @@ class LogReader:
         self._kept = b""
         self._before = 0
         self._lines = 0
+        self._open = False
         self._year = NO_YEAR
         self._chained = False
         self._ignored = False
@@ -114,7 +115,7 @@ class LogReader:
             self._tell()
         self._drain(last=True)
         sheet = self._sheet
-        sheet.lines = self._lines
+        sheet.lines = self._lines + self._open
         if self._window is not None:
             sheet.excerpt = self._window.lines(hit.text for hit in sheet.hits if hit.level in ("cause", "surface"))
         if sheet.rank is None and len(sheet.seen.ranks) == 1:
@@ -145,8 +146,8 @@ class LogReader:
         if not cut and len(self._kept) > UNCUT:
             cut = self._kept.rfind(b"\r") + 1 or len(self._kept)
         block, self._kept = self._kept[:cut], self._kept[cut:]
-        for at in range(0, len(block), 4 * UNCUT):
-            self._block(block[at : at + 4 * UNCUT])
+        for start, end in _cuts(block):
+            self._block(block[start:end])
 
     def _block(self, block: bytes) -> None:
         block = self._plain(block)
@@ -157,7 +158,8 @@ class LogReader:
             self._window.take(block)
         self._survey(block, [end for _, end in hits])
         returned = block.count(_RETURN)
-        self._lines += block.count(b"\n") - returned + (not block.endswith(b"\n"))
+        self._lines += block.count(b"\n") - returned
+        self._open = not block.endswith(b"\n")
         self._before += len(block)
         self._sheet.size = self._before
 
@@ -308,6 +310,17 @@ def _wrapped(head: bytes) -> int:
 def _unwrapped(block: bytes, width: int) -> bytes:
     lines = block.split(b"\n")
     return b"".join(line if len(line) == width else line + b"\n" for line in lines[:-1]) + lines[-1]
+
+
+def _cuts(block: bytes) -> Iterator[tuple[int, int]]:
+    """Spans of a block that are not too large, between lines wherever a line ends in time."""
+    start = 0
+    while start < len(block):
+        end = min(start + 4 * UNCUT, len(block))
+        if end < len(block):
+            end = block.rfind(b"\n", start, end) + 1 or end
+        yield start, end
+        start = end
 
 
 def _pieces(line: bytes) -> Iterator[bytes]:

@@ -120,3 +120,11 @@ def test_a_path_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.Capture
     said = capsys.readouterr().err
     assert "does not exist" in said
     assert "holds none" in said
+
+
+def test_a_name_cannot_write_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "rank_3\n\x1b[31mroot# .log"
+    log.write_text("KeyError: '\x1b]0;title\x07'\n")
+    main(["classify", str(log), str(tmp_path / "not\x1b[2Jthere")])
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err and not any(line.startswith("root#") for line in said.out.splitlines())

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from detectors.joblog.rules import MAX_CHARS, Rule, classify_lines
-from tests.detectors.joblog.reads import rules, verdict
+from tests.detectors.joblog.reads import rules, sheet, verdict
 
 #: An escape, a set, or a repeat that may go on without end.
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<endless>[*+]|\{\d+,\})")
@@ -61,3 +61,20 @@ def test_absurd_logs_are_read_to_their_end(log: bytes) -> None:
     began = time.process_time()
     verdict(log)
     assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("shift", range(0, 60, 7))
+def test_a_line_is_read_whole_wherever_the_reader_cuts(shift: int) -> None:
+    said = "RuntimeError: CUDA error: device-side assert triggered\n"
+    filler = "x" * 99 + "\n"
+    log = filler * 10_485 + "y" * (1_048_576 - 1_048_500 - 1 - shift) + "\n" + said + filler * 20_000
+    for size in (len(log), 1 << 20, 700_001):
+        found = sheet(log, size=size)
+        assert [(hit.log_class, hit.line) for hit in found.hits] == [("device_side_assert", 10_487)]
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_lines_are_numbered_as_an_editor_does_also_behind_very_long_ones(end: str) -> None:
+    bar = "\r".join(f" 10%|#  | {n}/9000 [00:01<00:10]" for n in range(40_000))
+    found = sheet("z" * 3_000_000 + "\n" + bar + "\n" + "KeyError: 'a'" + end)
+    assert ([hit.line for hit in found.hits], found.lines) == ([3], 3)
