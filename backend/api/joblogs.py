@@ -1,11 +1,11 @@
-"""GET jobs/{job}/log and /verdict: the last lines that a job printed, and what its logs came to."""
+"""GET jobs/{job}/log, /verdict and /reports: what a job printed last, what its logs came to, what its wrappers told."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
@@ -20,7 +20,7 @@ from backend.api.nodes import json
 from backend.clock import utc
 from backend.registry import Parts
 from backend.security.redact import MASK, redact
-from backend.store import labels
+from backend.store import labels, reports
 from backend.watch import Watch
 from backend.writes import Missing
 from detectors.joblog.excerpt import NAMED
@@ -29,6 +29,8 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 #: Lines of one answer.
 MOST_LINES = 5_000
+#: Reports of one answer.
+MOST_REPORTS = 500
 _KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
 
 
@@ -122,3 +124,48 @@ def masked(lines: Sequence[str]) -> list[str]:
         found.append(MASK if inside and not begins else redact(line))
         inside = (inside or begins) and not ends
     return found
+
+
+class JobReport(BaseModel):
+    """What the wrapper of one process told when it ended."""
+
+    at: datetime = Field(description="When it ended.")
+    host: str = Field(examples=["gpu-0412"])
+    restart: int = Field(description="The attempt.", examples=[0])
+    rank: int | None = Field(description="The rank that it was; null where it started the ranks itself.", examples=[17])
+    exit_code: int = Field(description="As a shell gives it.", examples=[1])
+    signal: int | None = Field(description="The signal that ended it.", examples=[9])
+    log_class: str = Field(description="What its own log comes to, seen alone.", examples=["cuda_oom"])
+    sentence: str
+    evidence: list[dict[str, Any]]
+    tail: list[dict[str, Any]] = Field(description="Its last lines, each with its stream.")
+    artifacts: list[dict[str, Any]] = Field(description="Text files that came with it.")
+    left_out: list[dict[str, Any]] = Field(description="Files that did not fit, and why.")
+    environment: dict[str, str]
+    log: dict[str, Any] = Field(description="Where its log stands, and how much of it.")
+
+
+class JobReports(BaseModel):
+    job: str = Field(examples=["41207"])
+    reports: list[JobReport] = Field(description="Those that failed first; of several attempts the newest first.")
+    as_of: datetime
+
+
+@router.get("/{job}/reports", operation_id="read_job_reports", response_model=JobReports)
+def read_job_reports(
+    job: str,
+    _: Reader,
+    watch: Annotated[Watch, Depends(watch_of)],
+    limit: Annotated[int, Query(ge=1, le=MOST_REPORTS, description="How many at most.")] = 50,
+) -> Response:
+    """What the wrappers of a job told of its processes. The verdict on all of them together is the job's incident."""
+    fields = ("sentence", "evidence", "tail", "artifacts", "left_out", "environment", "log", "rank", "signal")
+    with watch.store.read() as session:
+        rows = reports.latest(session, watch.cluster, job, limit)
+        told = [
+            {"at": row.at, "host": row.host, "restart": row.restart, "exit_code": row.exit_code}
+            | {"log_class": row.log_class}
+            | {name: row.report.get(name) for name in fields}
+            for row in rows
+        ]
+    return json({"job": job, "reports": told, "as_of": watch.clock.now()})

@@ -94,3 +94,10 @@ def tick_off(session: Session, cluster: str, ids: Sequence[str]) -> None:
     for some in portions(sorted(ids)):
         mine = (col(WrapReport.cluster) == cluster, col(WrapReport.id).in_(some))
         session.connection().execute(update(WrapReport).where(*mine).values(joined=True))
+
+
+def latest(session: Session, cluster: str, job: str, limit: int) -> list[WrapReport]:
+    """Reports of a job, those that failed first, then by when they ended; of all its attempts the newest first."""
+    query = select(WrapReport).where(col(WrapReport.cluster) == cluster, col(WrapReport.job) == job)
+    order = (col(WrapReport.restart).desc(), col(WrapReport.exit_code) == 0, col(WrapReport.at), col(WrapReport.id))
+    return list(session.exec(query.order_by(*order).limit(limit)))

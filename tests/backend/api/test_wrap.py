@@ -224,3 +224,24 @@ def test_a_launcher_that_starts_the_ranks_again_is_not_over(site: Site) -> None:
     site.clock.set(NOW + timedelta(seconds=joining.LAUNCHER_S + 1))
     joining.join(site.watch)
     assert len(events(site)) == 1
+
+
+def test_the_reports_of_a_job_are_read_failed_ones_first(site: Site) -> None:
+    send(
+        site, report(0, 2, "", exit_code=0), report(1, 2, sentence="Memory.", tail=[{"stream": "stderr", "text": OOM}])
+    )
+    found = site.client().get("/api/v1/jobs/71/reports").json()
+    assert [(row["rank"], row["exit_code"]) for row in found["reports"]] == [(1, 1), (0, 0)]
+    assert found["reports"][0]["tail"][0]["text"] == OOM and found["reports"][0]["sentence"] == "Memory."
+    assert site.client().get("/api/v1/jobs/72/reports").json()["reports"] == []
+    assert site.client(("10.0.0.9", 50_000)).get("/api/v1/jobs/71/reports").status_code == 401
+
+
+def test_a_thousand_ranks_are_joined_into_one_verdict(site: Site) -> None:
+    for first in range(0, 1000, 250):
+        rows = [report(n, 1000, NCCL, id=f"r{n}") for n in range(first, first + 250) if n != 617]
+        send(site, *rows)
+    send(site, report(617, 1000, ECC, id="r617"))
+    joining.join(site.watch)
+    (event,) = events(site)
+    assert (event.code, event.attrs["rank"], event.node) == ("ecc_uncorrectable", "617", "gpu-0617")
