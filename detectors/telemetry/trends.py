@@ -120,7 +120,7 @@ class Trends:
             np.isfinite(state.seen_at[place]), np.minimum(at - state.seen_at[place], limit("trends_gap_s")), 0.0
         )
         for window, name in ((FAST, "trends_fast_s"), (SLOW, "trends_slow_s")):
-            keep = np.exp(-elapsed / limit(name))
+            keep = _kept(elapsed, limit(name))
             for total, more in ((state.count, np.maximum(rate, 0.0) * elapsed), (state.time_s, elapsed)):
                 total[window, place] = np.where(seen, total[window, place] * keep + more, total[window, place])
         state.seen_at[place] = np.where(seen, at, state.seen_at[place])
@@ -146,9 +146,11 @@ class Trends:
         limit = self.catalogue.limit
         count, time_s = state.count[:, place], state.time_s[:, place]
         known = axis.live & (time_s[SLOW] > 0)
-        # The most part of the fleet, without those that count most: bad cards do not make a rate usual.
-        least = np.sort(count[SLOW][known] / time_s[SLOW][known])[: int(known.sum() * limit("trends_fleet_share"))]
-        fleet = max(float(least.mean()) if len(least) else 0.0, limit(trend.floor) / DAY_S)
+        # What all but the worst tenth of the fleet stay below: bad cards do not make a rate usual.
+        rates = count[SLOW][known] / time_s[SLOW][known]
+        place_of = int(len(rates) * limit("trends_fleet_share"))
+        most = float(np.partition(rates, place_of)[place_of]) if 0 < place_of < len(rates) else 0.0
+        fleet = max(most, limit(trend.floor) / DAY_S)
         before_s = np.maximum(time_s[SLOW] - time_s[FAST], 0.0)
         before = np.where(
             before_s > limit("trends_fast_s"),
@@ -187,6 +189,13 @@ class Trends:
         evidence = (Evidence(trend.what, count, usual, "errors", f"metric:gpu/{trend.key[1]}", "derived"),)
         since = float(state.since[place, row])
         return Finding(self.name, trend.kind, gpu, Severity.WARNING, SCORE, since, reason, evidence)
+
+
+def _kept(elapsed: NDArray[np.float64], over_s: float) -> NDArray[np.float64]:
+    """exp(-elapsed / over_s); nearly always all rows were last seen at the same time."""
+    first = float(elapsed[0]) if len(elapsed) else 0.0
+    same = bool((elapsed == first).all())
+    return np.full(len(elapsed), np.exp(-first / over_s)) if same else np.exp(-elapsed / over_s)
 
 
 def _carry(state: TrendsState, rows: NDArray[np.intp]) -> TrendsState:
