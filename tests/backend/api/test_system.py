@@ -99,6 +99,8 @@ PROMISED = {
     ("POST", "/api/v1/ingest/jobs"),
     ("POST", "/api/v1/ingest/topology"),
     ("POST", "/api/v1/ingest/remote-write"),
+    ("POST", "/api/v1/ingest/wrap"),
+    ("GET", "/api/v1/jobs/{job}/reports"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
