@@ -54,6 +54,9 @@ _SOFT = re.compile(
 )
 #: NCCL and c10d warn of what kills them, so their level says nothing.
 _LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog caught\b|elastic/")
+#: A word of prose; and what stands before the words of an exception or of a failed call.
+_PROSE = re.compile(r"(?<![\w.\-/])[a-z]{1,30}(?![\w\-/(=])")
+_RAISES = re.compile(r"(?:Error|Exception|failure(?: \d{1,4})? ?)\(?$")
 #: The line behind a failure says that it will be tried again.
 _AGAIN = re.compile(r"\b[Rr]etry(?:ing)?\b|\bretries left|[Tt]rying again|[Rr]econnecting|entering retry loop")
 _CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause")
@@ -170,8 +173,34 @@ class Table:
             return None
         rule, match = found
         words = {key: value.strip()[:KEPT_CHARS] for key, value in match.groupdict().items() if value}
-        soft = bool(_SOFT.search(text[:MAX_CHARS])) and not _LOUD.search(text[:MAX_CHARS])
+        loud = bool(_LOUD.search(text[:MAX_CHARS]))
+        soft = not loud and bool(_SOFT.search(text[:MAX_CHARS]))
+        if rule.exclude != "no" and not loud:
+            soft = soft or told(text[:MAX_CHARS], match.start(), match.end())
         return Hit(rule=rule, text=kept(text), soft=soft, words=words, **place)
+
+
+def told(text: str, start: int, end: int) -> bool:
+    """Are the words from ``start`` to ``end`` only quoted, or a part of prose, and so nobody's report of a fault?
+
+    A report stands behind a colon or at the beginning, and ends there; what people write has words on both sides.
+    """
+    before = text[max(0, start - 400) : start]
+    for quote in "\"'`":
+        opened = [at for at in range(len(before)) if before[at] == quote and _opens(before, at)]
+        closed = opened and any(before[at] == quote for at in range(opened[-1] + 1, len(before)))
+        if opened and not closed and quote in text[end : end + 400]:
+            return True
+    if "NVRM" in before[-200:]:
+        return False
+    ahead = re.split(r"[:|\]]|[.?!;] ", before)[-1]
+    behind = re.split(r"[.;,:!?()\[\]]", text[end : end + 200], maxsplit=1)[0]
+    return len(_PROSE.findall(ahead)) > 3 or len(_PROSE.findall(behind)) > 4
+
+
+def _opens(text: str, at: int) -> bool:
+    """Does a quote open here? Not one within a word, nor the one of an exception's own words."""
+    return not text[at - 1 : at].isalnum() and not _RAISES.search(text[max(0, at - 40) : at])
 
 
 def _indexed(literals: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -271,8 +300,10 @@ def _rule(fields: Mapping[str, Any], classes: Mapping[str, LogClass]) -> Rule:
     )
 
 
-#: Hardware that never says so by mistake: later work on other GPUs does not clear it.
+#: Hardware: a little later work may be that of other GPUs and does not clear it.
 HARD = frozenset({"ecc_uncorrectable", "gpu_fallen_off_bus", "nvlink_error", "gsp_error", "gpu_hardware_other"})
+#: A job that works for this long after such a line, in steps that wait for each other, lost no GPU (s).
+SURVIVED_S = 60.0
 #: What ends a job before its first step, or was tried again until it went well.
 BEFORE_STEPS = frozenset({"rendezvous_failure", "port_in_use"})
 #: What makes a hit of a level a consequence when it came before in the same stream.
@@ -286,12 +317,13 @@ def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None) -> b
     """
     if ended_well is not None and ended_well > hit.behind:
         return True
-    if hit.log_class in HARD and hit.level == "cause":
-        return False
     before = max((p.step for p in progress if p.behind <= hit.behind), default=-1)
     after = [p for p in progress if p.behind > hit.behind and (p.step < 0 or p.step > before)]
     if len(after) < 2:
         return False
+    if hit.log_class in HARD and hit.level == "cause":
+        much_later = hit.at is not None and any(p.at is not None and p.at > hit.at + SURVIVED_S for p in after[4:])
+        return len(after) > 4 and (much_later or after[-1].behind - hit.behind > 4 * BUFFER_BYTES)
     if before < 0 and hit.log_class in BEFORE_STEPS:
         return True
     later = hit.at is not None and any(p.at is not None and p.at > hit.at + 1.0 for p in after[1:])
@@ -325,9 +357,9 @@ def _unchained(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def tier(hit: Hit) -> int:
-    """0 for hardware, then causes, surfaces, symptoms, notes, echoes; a soft one stands behind a hard one."""
+    """0 for hardware, then causes, surfaces, symptoms, notes, echoes; what is only told stands behind what is said."""
     if hit.level == "cause":
-        return 0 if hit.log_class in HARD else 2 if hit.soft else 1
+        return 2 if hit.soft else 0 if hit.log_class in HARD else 1
     return {"surface": 3, "symptom": 5, "note": 7, "echo": 8}[hit.level] + (
         1 if hit.soft and hit.level != "echo" else 0
     )
