@@ -15,6 +15,7 @@ from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.words import JobId, Note, RowId
 from backend.model.learning import Label
+from backend.reliability.alerts import Word, alert_quality
 from backend.store import labels
 from backend.watch import Watch
 
@@ -138,3 +139,44 @@ def read_learnt_model(_: Reader, watch: WatchOf) -> Response:
     shown.pop("least", None)
     bounds = [round(low, 4), round(high, 4)] if low is not None and high is not None else None
     return json({**shown, "ci95": bounds, "summary": learn.words(found)})
+
+
+class QualityRow(BaseModel):
+    """How often ``said`` was right; a thing on which people do not agree counts as disputed, in neither number."""
+
+    said: str
+    right: int
+    n: int
+    rate: float | None
+    ci95: list[float] | None = Field(description="Wilson's interval.")
+    disputed: int
+    really: dict[str, int] = Field(description="What the wrong ones were, as people named it.")
+
+
+class QualityList(BaseModel):
+    items: list[QualityRow]
+    labels: int = Field(description="Labels that were read: the newest.")
+
+
+@router.get("/quality", operation_id="read_alert_quality", response_model=QualityList)
+def read_alert_quality(_: Reader, watch: WatchOf) -> Response:
+    """How often what we said was right, by what we said, as people judged it."""
+    with watch.store.read() as session:
+        rows = labels.page(session, watch.cluster, labels.MOST)
+        words = [
+            Word(learn.ref_of(row.incident_id, row.job), row.said, row.right, row.cause)
+            for row in labels.standing(rows)
+        ]
+    items = [
+        {
+            "said": one.said,
+            "right": one.right,
+            "n": one.n,
+            "rate": round(one.right / one.n, 4) if one.n else None,
+            "ci95": [round(one.interval.low, 4), round(one.interval.high, 4)] if one.interval else None,
+            "disputed": one.disputed,
+            "really": dict(one.really),
+        }
+        for one in alert_quality(words)
+    ]
+    return json({"items": items, "labels": len(rows)})

@@ -123,3 +123,14 @@ def test_what_was_learnt_is_read_in_numbers_and_says_so_while_it_is_nothing(site
     learn.step(site.parts.store, site.clock, site.watch.cluster, site.watch.verdicts, {})
     found = local.get(f"{LABELS}/model").json()
     assert (found["version"], found["n"], found["counts"], found["missing"]["disk_full"]) == (1, 1, {"disk_full": 1}, 4)
+
+
+def test_how_often_we_were_right_is_read_by_kind_with_n_and_interval(site: Site, local: TestClient) -> None:
+    operator = site.person("operator")
+    for number, right in enumerate((True, True, False)):
+        incident = an_incident(site, f"gpu-{number}")
+        operator.post(LABELS, json={"incident": incident, "right": not right})
+        operator.post(LABELS, json={"incident": incident, "right": right, "cause": "" if right else "driver_mismatch"})
+    (row,) = local.get(f"{LABELS}/quality").json()["items"]
+    assert (row["said"], row["right"], row["n"], row["rate"]) == ("gpu_bus_loss", 2, 3, 0.6667)
+    assert row["ci95"][0] < 0.6667 < row["ci95"][1] and row["really"] == {"driver_mismatch": 1}
