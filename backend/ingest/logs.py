@@ -17,6 +17,8 @@ from detectors.kernel.lines import KernelCode, joined
 
 #: Sources whose lines come from a job and not from a machine.
 JOB_SOURCES = frozenset({"job", "stdout", "stderr", "training"})
+#: What a source has in its name that speaks for a machine.
+_MACHINE = re.compile(r"kern|dmesg|kmsg|syslog|messages|journal|fabric|nvidia|nvrm|console|ipmi|bmc", re.IGNORECASE)
 #: Sources whose lines come from Slurm's daemons; those that say something become its events.
 SLURM_SOURCES = frozenset({"slurm", "slurmctld", "slurmd", "slurmdbd", "slurmstepd"})
 #: Longest line that is looked at, in characters; kernel records and stack traces are far shorter.
@@ -87,7 +89,7 @@ def logs_batch(
         if row.source in SLURM_SOURCES and (told := slurm_events(LogLine(row.ts, row.host, line, row.source))):
             found[place] = list(told)
             continue
-        if row.source not in JOB_SOURCES:
+        if not is_of_a_job(row.source, row.job):
             parts = [part for part in line.split("\n") if part.strip()]
             by_kernel.setdefault((row.host, row.source), []).extend((place, part) for part in parts)
             continue
@@ -105,6 +107,12 @@ def logs_batch(
                 tails.add(rows.rows[place].job, line, rows.rows[place].ts, rows.rows[place].host)
     in_order = tuple(event for place in sorted(found) for event in found[place])
     return Batch("logs", now, now, events=in_order, dropped=+dropped, printed=tuple(printed))
+
+
+def is_of_a_job(source: str, job: str) -> bool:
+    """Whether a job printed it: by its source in any case of letters, or because it names its job and a source that is
+    no machine's (the name of a container, a program, a file of the job)."""
+    return source.lower() in JOB_SOURCES or bool(job) and _MACHINE.search(source) is None
 
 
 def whole_lines(said: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:

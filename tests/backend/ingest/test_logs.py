@@ -227,6 +227,21 @@ def test_what_a_job_prints_is_never_the_kernels_word() -> None:
     assert batch(pushed(row(source="job", job="77"), row(source="stderr", job="77"))).events == ()
 
 
+@pytest.mark.parametrize(
+    "source", ["STDOUT", "Job", "trainer", "pytorch-worker-3", "/home/lena/slurm-77.out", "python3"]
+)
+def test_a_job_is_not_taken_for_the_kernel_under_any_name_of_its_output(source: str) -> None:
+    found = batch(pushed(row(source=source, job="77")))
+    assert not found.events and [line.text for line in found.printed] == [XID]
+
+
+@pytest.mark.parametrize(
+    "source", ["kernel", "dmesg", "/var/log/kern.log", "syslog", "journal", "nv-fabricmanager", "Kernel"]
+)
+def test_a_machine_is_heard_though_a_collector_adds_the_job_that_ran(source: str) -> None:
+    assert [event.code for event in batch(pushed(row(source=source, job="77"))).events] == ["79"]
+
+
 def test_a_loss_that_the_driver_prints_over_several_lines_is_one_event_with_its_gpu() -> None:
     parts = (
         "NVRM: The NVIDIA GPU 0000:9b:00.0",
