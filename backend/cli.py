@@ -105,7 +105,9 @@ def _simulate(made: Words) -> None:
 
 
 def _import(past: Words) -> None:
-    past.add_argument("paths", type=path, nargs="+", help="sacct files, kernel logs (dmesg, journal; .gz too), bundles")
+    past.add_argument(
+        "paths", type=path, nargs="+", help="sacct, sacctmgr events, kernel logs, sessions, nodes, bundles; .gz"
+    )
     past.add_argument("--cluster", default="", help="which cluster, where several are configured")
     past.add_argument("--host", default="", help="the host of logs that name none, as dmesg's")
     past.add_argument("--boot", default="", help="when that host booted (uptime -s), for lines that count from there")

@@ -109,7 +109,8 @@ def say(told: Told, code: int, *, as_json: bool) -> None:
         counts |= {"left_out": dict(+told.left_out), "bad_rows": {"count": told.bad.count, "first": bad}}
         print(orjson.dumps(counts | {"finished": code == 0}).decode())
         return
-    print(f"{told.events} events, {told.attempts} attempts and {told.nodes} nodes imported; {told.duplicates} known.")
+    taken = f"{told.events} events, {told.attempts} attempts, {told.outages} outages and {told.nodes} nodes imported"
+    print(f"{taken}; {told.duplicates} known.")
     for reason, count in sorted((+told.left_out).items()):
         print(f"not imported: {count} {reason}")
     for row in bad[:SHOWN]:

@@ -130,6 +130,10 @@ class Inventory:
         self._told_left, self._left = self._left, []
         return self._told_left
 
+    def place(self, host: str) -> Place | None:
+        """What is known of a node."""
+        return self._places.known(host)
+
     def slot(self, label: DeviceLabel) -> int | None:
         """The row of a label: by UUID or serial, else by place on its node. None for one that is not known."""
         if label.axis == "node":

@@ -1,10 +1,11 @@
-"""Import of history: sacct files, kernel logs and bundles into the store, portion by portion, and never twice."""
+"""Import of history: accounting, kernel logs, tables and bundles into the store, in portions, and never twice."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from backend.ingest.rows import Rows
 from backend.ingest.topology import topology_batch
 from backend.replay.boots import boots_in
 from backend.replay.past_lines import Place, row_of
+from backend.replay.past_tables import kind_of, read_table
 from backend.store import cluster as cluster_rows
 from backend.store import events, system
 from backend.store.merging import OVER
@@ -36,6 +38,9 @@ from detectors.kernel.lines import parse
 
 #: Rows of one transaction: what a crash costs, and what is in memory.
 PORTION = 2_000
+#: Largest table, in bytes: some million sessions.
+MOST_OF_TABLE = 256 * 1024**2
+NOT_OVER = "attempts that are not over, which the scheduler tells of"
 #: Cursors of files that were imported begin so.
 CURSOR = "import:"
 
@@ -50,6 +55,7 @@ class Told:
     duplicates: int = 0
     attempts: int = 0
     nodes: int = 0
+    outages: int = 0
     lines: int = 0
     before: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
@@ -58,7 +64,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file, by what is in it: sacct, lines or topology; times without a zone are of ``zone``."""
+    """One file, by what is in it: sacct, lines, topology or a table; times without a zone are of ``zone``."""
 
     kind: str
     file: PartFile
@@ -78,8 +84,8 @@ def sources_of(paths: Sequence[Path], zone: tzinfo) -> tuple[list[Source], Count
                 left_out[f"files of {part}"] += 0 if kind else len(files)
         else:
             found.append(Source(_kind(path), PartFile(str(path), path, _size(path)), zone))
-    order = {"topology": 0, "sacct": 1, "lines": 2}
-    return sorted(found, key=lambda source: order[source.kind]), +left_out
+    order = {"topology": 0, "nodes": 0, "fabric": 1, "lines": 3}
+    return sorted(found, key=lambda source: order.get(source.kind, 2)), +left_out
 
 
 def _size(path: Path) -> int:
@@ -91,8 +97,12 @@ def _size(path: Path) -> int:
 
 def _kind(path: Path) -> str:
     with opened(path) as file:
-        first = file.readline(65_536).decode(errors="replace").rstrip("\r\n")
-    return "sacct" if is_header(first) else "lines"
+        try:
+            start = file.read(65_536).decode(errors="replace")
+        except (OSError, EOFError, zlib.error) as error:
+            raise BundleError(f"cannot be read: {error}", path, "Check the file.") from error
+    first = start.partition("\n")[0].rstrip("\r")
+    return "sacct" if is_header(first) else kind_of(start) or "lines"
 
 
 def opened(path: Path) -> BinaryIO:
@@ -138,6 +148,8 @@ class Past:
             "sacct": self._sacct,
             "lines": self._lines,
         }
+        tables = {source.kind for source in sources} - ways.keys()
+        ways |= dict.fromkeys(tables, self._table)
         for source in sources:
             name = CURSOR + identity(source)
             with self._watch.store.read() as session:
@@ -181,6 +193,44 @@ class Past:
         elsewhere = [gpu.uuid for gpu in node.gpus if gpu.uuid and inventory.slot(DeviceLabel("gpu", "", gpu.uuid))]
         return replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.uuid not in elsewhere))
 
+    # --- tables -----------------------------------------------------------------------------------------------------
+
+    def _table(self, source: Source, name: str, position: int) -> None:
+        """A file that is read as a whole; killed half-way it is read anew, which tells nothing twice."""
+        if position >= source.file.size:
+            return
+        with opened(source.file.path) as file:
+            body = file.read(MOST_OF_TABLE + 1)
+        if len(body) > MOST_OF_TABLE:
+            self.told.bad.add(source.file.name, 0, f"is larger than {MOST_OF_TABLE} bytes: split it")
+            return
+        found = read_table(source.kind, body, source.file.name, source.zone, self.told.bad)
+        for portion in portions(iter(found.attempts)):
+            over = tuple(one for one in portion if self._unfinished or is_over(one) or one.state == "UNKNOWN")
+            self.told.left_out[NOT_OVER] += len(portion) - len(over)
+            self._take_attempts(over, name, 0)
+        nodes = tuple(self._gaps(node) for node in found.nodes)
+        now = unix(self._watch.clock.now())
+        more = Batch("import", now, now, nodes=nodes, outages=tuple(found.outages), cables=tuple(found.cables))
+        with self._watch.store.write() as session:
+            self._absorb(session, more, name, source.file.size)
+        self.told.nodes += len(nodes)
+        self.told.outages += len(found.outages)
+
+    def _gaps(self, node: NodeFacts) -> NodeFacts:
+        """Of a node that is known only what nobody has said of it yet."""
+        known = self._watch.inventory.place(node.name)
+        if known is None:
+            return self._unknown(node) or node
+        return NodeFacts(
+            node.name,
+            rack="" if known.rack else node.rack,
+            switch="" if known.switch else node.switch,
+            clique="" if known.clique else node.clique,
+            model="" if known.model else node.model,
+            partitions=() if known.partitions else node.partitions,
+        )
+
     # --- jobs -------------------------------------------------------------------------------------------------------
 
     def _sacct(self, source: Source, name: str, position: int) -> None:
@@ -192,7 +242,7 @@ class Past:
         ahead = ((offset + size + 1, attempt) for _, offset, size, attempt in rows if offset >= position)
         for portion in portions(ahead):
             over = tuple(attempt for _, attempt in portion if self._unfinished or is_over(attempt))
-            self.told.left_out["attempts that are not over, which the scheduler tells of"] += len(portion) - len(over)
+            self.told.left_out[NOT_OVER] += len(portion) - len(over)
             self._take_attempts(over, name, portion[-1][0])
             self._tell(portion[-1][0])
 
