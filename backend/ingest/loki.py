@@ -13,6 +13,7 @@ from backend.facts import Batch, RawEvent
 from backend.ingest.base import SourceError
 from backend.ingest.files import Where
 from backend.ingest.heard import Line, Parse, events, spoken
+from backend.ingest.jsonforms import program
 from backend.ingest.lineforms import PLAIN, Form, read_line, sniff
 from backend.ingest.linetimes import Origin
 from backend.ingest.said import Said
@@ -33,6 +34,7 @@ DEFAULT_QUERY = (
 )
 HOSTS = ("host", "hostname", "nodename", "node_name", "node", "instance")
 PROGRAMS = ("syslog_identifier", "identifier", "SYSLOG_IDENTIFIER", "unit", "app")
+TRANSPORTS = ("transport", "__journal__transport", "_TRANSPORT")
 CONTAINERS = ("container", "container_name", "pod", "pod_name", "container_id")
 _NS = 1_000_000_000
 
@@ -181,6 +183,9 @@ class LokiSource:
             form = self._forms[key] = sniff([text], origin)
         inner = read_line(form, text, origin)
         host = inner.host or _first(entry.labels, HOSTS).partition(":")[0]
+        if speaker := _user_program(entry.labels):
+            said = Said(entry.ns / _NS, text, host, speaker, inner.attrs)
+            return Line(said, spoken(said), _key(entry).hex())
         said = Said(entry.ns / _NS, inner.text, host, inner.source or _program(entry.labels), inner.attrs)
         return Line(said, spoken(said) if form is PLAIN or text.startswith("{") else text, _key(entry).hex())
 
@@ -192,9 +197,15 @@ def said_by_container(labels: Mapping[str, str]) -> bool:
 
 def _program(labels: Mapping[str, str]) -> str:
     """The program of a stream; "" where it is the kernel's, or nobody says whose."""
-    if "kernel" in (labels.get("transport"), labels.get("__journal__transport"), labels.get("_TRANSPORT")):
+    if "kernel" in [labels.get(name) for name in TRANSPORTS]:
         return "kernel"
     return _first(labels, PROGRAMS).removesuffix(".service")
+
+
+def _user_program(labels: Mapping[str, str]) -> str:
+    """The program of a stream of the journal that is not the kernel's; what it prints names no other speaker."""
+    transport = _first(labels, TRANSPORTS)
+    return program(_first(labels, PROGRAMS).removesuffix(".service")) if transport not in ("", "kernel") else ""
 
 
 def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:

@@ -174,6 +174,13 @@ def test_what_a_container_prints_is_never_the_kernels_word(server: Server) -> No
     assert read(source(server)).events == ()
 
 
+@pytest.mark.parametrize("name", ["kernel", "", "python3", "kernel: NVRM"])
+@pytest.mark.parametrize("before", ["", "kernel: ", "Aug 11 08:00:00 gpu-7 kernel: ", "<3>"])
+def test_a_program_of_the_journal_is_not_taken_for_the_kernel(server: Server, name: str, before: str) -> None:
+    put(server, AT - 5, before + XID, hostname="gpu-7", transport="stdout", syslog_identifier=name)
+    assert read(source(server)).events == ()
+
+
 def test_lines_of_jobs_go_into_their_tails(server: Server, tmp_path: Path) -> None:
     tails = Tails(tmp_path)
     put(server, AT - 5, "step 1", slurm_job_id="77", rank="3")
