@@ -22,7 +22,28 @@ CARRIED = (
 )
 #: Not needed on a compute node.
 LEFT_OUT = ("pyz.py", "__main__.py")
-MAIN = b"from backend.wrap.wrap import main\n\nmain()\n"
+#: An older Python, as some systems still have, runs the command all the same.
+MAIN = b"""\
+import os
+import sys
+
+if sys.version_info >= (3, 8):
+    from backend.wrap.wrap import main
+
+    main()
+words = sys.argv[1:]
+command = words[words.index("--") + 1 :] if "--" in words else []
+sys.stderr.write("watchkeeper wrap: needs Python 3.8 or newer and this is %d.%d; " % sys.version_info[:2])
+sys.stderr.write("the command runs unwatched\\n" if command else "write the command behind --\\n")
+sys.stderr.flush()
+if not command:
+    sys.exit(2)
+try:
+    os.execvp(command[0], command)
+except OSError as error:
+    sys.stderr.write("watchkeeper wrap: %s: %s\\n" % (command[0], error.strerror))
+    sys.exit(127 if error.errno == 2 else 126)
+"""
 #: What the kernel reads before the archive: any Python from 3.8 on, without the site's own packages.
 FIRST_LINE = b"#!/usr/bin/env python3\n"
 #: The earliest time that an archive can hold; real ones would change its bytes.

@@ -153,6 +153,21 @@ def test_one_file_runs_with_any_python_in_an_empty_environment(one: Path, tmp_pa
     assert "abcdefgh" not in str(report) and len(list(tmp_path.glob("watchkeeper-logs/unsent/*.json"))) == 1
 
 
+def older() -> list[str]:
+    found = [str(path) for path in sorted(Path.home().glob(".pyenv/versions/[23].*/bin/python"))]
+    asked = "import sys; print(sys.version_info < (3, 8))"
+    return [one for one in found if b"True" in subprocess.run([one, "-c", asked], capture_output=True).stdout]
+
+
+@pytest.mark.parametrize("python", older())
+def test_an_older_python_runs_the_command_unwatched(one: Path, tmp_path: Path, python: str) -> None:
+    words = [python, str(one), "--name", "x", "--", "sh", "-c", "echo ran; exit 5"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (5, b"ran\n") and b"runs unwatched" in done.stderr
+    gone = subprocess.run([python, str(one), "--", "no-such-command"], capture_output=True, timeout=60)
+    assert gone.returncode == 127
+
+
 def test_one_file_that_is_replaced_while_the_command_runs_still_reports(one: Path, tmp_path: Path) -> None:
     mine = tmp_path / "w.pyz"
     shutil.copy(one, mine)
