@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from backend.answers.odd_ones import Odd, Spread, odd_in
 from backend.api.guard import Reader, Sender
@@ -15,6 +15,7 @@ from backend.api.history import ChangeItem, WatchOf, of_change
 from backend.api.ingest import Plain, Taken, content_type, readable, taken
 from backend.api.nodes import json
 from backend.api.schemas import rows_body
+from backend.api.words import Asked, Moment
 from backend.clock import unix
 from backend.ingest.pushed_changes import changes_batch
 from backend.model.base import LARGEST_ID
@@ -67,11 +68,11 @@ class Versions(BaseModel):
 def list_changes(
     _: Reader,
     watch: WatchOf,
-    node: Annotated[str, Query(description="Its own, and those of the whole cluster.")] = "",
-    job: Annotated[str, Query(description="Those of this job's processes.")] = "",
-    item: Annotated[str, Query(description="driver, vbios, firmware, kernel, nccl, image, bios, boot ...")] = "",
-    since: AwareDatetime | None = None,
-    until: AwareDatetime | None = None,
+    node: Annotated[Asked, Query(description="Its own, and those of the whole cluster.")] = "",
+    job: Annotated[Asked, Query(description="Those of this job's processes.")] = "",
+    item: Annotated[Asked, Query(description="driver, vbios, firmware, kernel, nccl, image, bios, boot ...")] = "",
+    since: Moment | None = None,
+    until: Moment | None = None,
     before: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="The id to go on from.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST)] = 200,
 ) -> Response:

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from backend.answers.device_history import DeviceHistory, device_history
 from backend.answers.node_history import Held, NodeHistory, held, node_history
 from backend.api.guard import Reader, watch_of
 from backend.api.nodes import json
 from backend.api.problems import Problem
+from backend.api.words import Asked, Moment
 from backend.clients import hostlist
 from backend.clock import utc
 from backend.facts import OutageFacts
@@ -29,8 +30,8 @@ from backend.watch import Watch
 router = APIRouter()
 
 WatchOf = Annotated[Watch, Depends(watch_of)]
-Since = Annotated[AwareDatetime | None, Query(description="From then on; 7 days back where it is left out.")]
-Until = Annotated[AwareDatetime | None, Query(description="Up to then; now where it is left out.")]
+Since = Annotated[Moment | None, Query(description="From then on; 7 days back where it is left out.")]
+Until = Annotated[Moment | None, Query(description="Up to then; now where it is left out.")]
 #: How far back a history reaches where nobody says, and at most.
 USUAL, LONGEST = timedelta(days=7), timedelta(days=400)
 
@@ -142,7 +143,7 @@ class DeviceList(BaseModel):
 
 
 @router.get("/nodes/{node}/history", operation_id="node_history", response_model=History, tags=["nodes"])
-def read_node_history(node: str, _: Reader, watch: WatchOf, since: Since = None, until: Until = None) -> Response:
+def read_node_history(node: Asked, _: Reader, watch: WatchOf, since: Since = None, until: Until = None) -> Response:
     """Who ran on a node, what broke, when it was out and by whose word, which cards sat in it, what changed."""
     start, end = span_of(watch, since, until)
     with watch.store.read() as session:
@@ -153,7 +154,7 @@ def read_node_history(node: str, _: Reader, watch: WatchOf, since: Since = None,
 
 
 @router.get("/devices", operation_id="list_devices", response_model=DeviceList, tags=["devices"])
-def list_devices(_: Reader, watch: WatchOf, node: str = "") -> Response:
+def list_devices(_: Reader, watch: WatchOf, node: Asked = "") -> Response:
     """Every GPU ever met, in the order of meeting; ``node`` keeps that node's."""
     with watch.store.read() as session:
         found = devices(session, watch.cluster, node)
@@ -162,7 +163,7 @@ def list_devices(_: Reader, watch: WatchOf, node: str = "") -> Response:
 
 
 @router.get("/devices/{device}/history", operation_id="device_history", response_model=PastOfDevice, tags=["devices"])
-def read_device_history(device: str, _: Reader, watch: WatchOf, since: Since = None, until: Until = None) -> Response:
+def read_device_history(device: Asked, _: Reader, watch: WatchOf, since: Since = None, until: Until = None) -> Response:
     """Where a GPU sat (by UUID or serial, else ``pci:<node>:<address>``), who ran on it there, what broke."""
     start, end = span_of(watch, since, until)
     with watch.store.read() as session:
@@ -176,10 +177,12 @@ def read_device_history(device: str, _: Reader, watch: WatchOf, since: Since = N
 def allocations(
     _: Reader,
     watch: WatchOf,
-    node: Annotated[str, Query(description="The node; or say a job.")] = "",
-    gpu: Annotated[int | None, Query(ge=0, description="Index of one GPU on it; all where it is left out.")] = None,
-    job: Annotated[str, Query(description="Every span of this job, whatever the time.")] = "",
-    at: Annotated[AwareDatetime | None, Query(description="At that moment; now where it is left out.")] = None,
+    node: Annotated[Asked, Query(description="The node; or say a job.")] = "",
+    gpu: Annotated[
+        int | None, Query(ge=0, le=65_535, description="Index of one GPU on it; all where it is left out.")
+    ] = None,
+    job: Annotated[Asked, Query(description="Every span of this job, whatever the time.")] = "",
+    at: Annotated[Moment | None, Query(description="At that moment; now where it is left out.")] = None,
 ) -> Response:
     """Who held this GPU at 03:12, and which others worked with it then. An attempt that never said which GPUs it held
     may have held each of its nodes'."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from backend.clients import hostlist
@@ -13,6 +14,8 @@ from backend.writes import NOTE_MAX
 
 #: Longest reason or remark, in characters; a note has its own limit.
 REASON_MAX = 1000
+#: Years that may be asked about.
+FIRST_YEAR, LAST_YEAR = 1970, 2200
 
 
 def _storable(text: str) -> str:
@@ -21,6 +24,13 @@ def _storable(text: str) -> str:
     if bad is not None:
         raise PydanticCustomError("text", "holds {bad}, which is no text", {"bad": f"U+{ord(bad):04X}"})
     return text
+
+
+def _within(at: datetime) -> datetime:
+    """In UTC. What lies at the ends of the calendar would be off it in another zone, or a week earlier."""
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        raise PydanticCustomError("moment", "must lie in the years {a} to {b}", {"a": FIRST_YEAR, "b": LAST_YEAR})
+    return at.astimezone(UTC)
 
 
 def _host(name: str) -> str:
@@ -40,3 +50,7 @@ JobId = Annotated[
 Note = Annotated[str, StringConstraints(min_length=1, max_length=NOTE_MAX), AfterValidator(_storable)]
 #: The number of a row, as its database can hold it.
 RowId = Annotated[int, Field(ge=1, le=LARGEST_ID)]
+#: A moment that is asked about.
+Moment = Annotated[AwareDatetime, AfterValidator(_within)]
+#: A name that is asked about; it need not be of anything.
+Asked = Annotated[str, StringConstraints(max_length=255), AfterValidator(_storable)]

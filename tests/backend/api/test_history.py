@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from urllib.parse import quote
 
+import pytest
 from fastapi.testclient import TestClient
 
 from tests.backend.api.conftest import NOW, Site, problem
@@ -131,3 +133,39 @@ def test_pushing_changes_needs_a_token_off_loopback(site: Site) -> None:
     problem(site.program("read", far).post(f"{API}/changes", json=row), 403)
     assert site.program("ingest", far).post(f"{API}/changes", json=row).status_code == 200
     problem(site.client(far).get(f"{API}/nodes/n1/history"), 401)
+
+
+ABSURD = ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00")
+HOSTILE = ("\x00", "\x1b[31m", "<script>", "' OR 1=1 --", "\ud7ff" * 300, "/../..", "%00", "n1\n")
+
+
+@pytest.mark.parametrize("at", [*ABSURD, "-1e300", "1e300", "NaN", "99999999999999999999", "0"])
+def test_absurd_times_are_answered_or_refused(site: Site, local: TestClient, at: str) -> None:
+    told(local)
+    asked: list[tuple[str, dict[str, str | int]]] = [("allocations", {"node": "n1", "at": at})]
+    asked += [("allocations", {"node": "n1", "gpu": 0, "at": at})]
+    for path in ("nodes/n1/history", "devices/GPU-1-1/history", "changes"):
+        asked += [(path, {name: at}) for name in ("since", "until")]
+        asked += [(path, {"since": at, "until": at})]
+    for path, words in asked:
+        answer = local.get(f"{API}/{path}", params=words)
+        assert answer.status_code in (200, 422), (path, words, answer.text)
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_hostile_names_are_answered_or_refused(site: Site, local: TestClient, word: str) -> None:
+    told(local)
+    for path, name in (
+        ("allocations", "node"),
+        ("allocations", "job"),
+        ("changes", "node"),
+        ("changes", "item"),
+        ("devices", "node"),
+    ):
+        answer = local.get(f"{API}/{path}", params={name: word})
+        assert answer.status_code in (200, 404, 422), (path, name, answer.text)
+        assert "application" in answer.headers["content-type"]
+    for path in ("nodes", "devices"):
+        assert local.get(f"{API}/{path}/{quote(word, safe='')}/history").status_code in (404, 422)
+    for gpu in (-1, 10**30, 2**63):
+        assert local.get(f"{API}/allocations", params={"node": "n1", "gpu": gpu}).status_code in (200, 422)
