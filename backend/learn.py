@@ -30,8 +30,8 @@ log = logging.getLogger("watchkeeper.learn")
 NAME = "joblog"
 #: How often news is looked for, in seconds.
 EVERY_S = 300.0
-#: Failures that teach at most: the newest. 1,000 fit in seconds and some megabytes.
-MOST_EXAMPLES = 1_000
+#: Failures that teach at most: the newest. So many fit within a minute on one core, and take a few megabytes.
+MOST_EXAMPLES = 600
 
 
 @dataclass(frozen=True, slots=True)

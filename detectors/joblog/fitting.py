@@ -100,13 +100,14 @@ def _line(excerpt: str, space: Space, n: int) -> str:
     """The line whose words, on the mean, are the rarest that other failures say too."""
     alone = math.log((1.0 + n) / 2.0) + 1.0
 
-    def telling(line: str) -> float:
-        places, _ = space.row(features(line))
+    def telling(document: NDArray[np.int64]) -> float:
+        places, _ = space.row(document)
         shared = space.weights[places][space.weights[places] < alone - 1e-9]
         return float(shared.mean()) if len(shared) else 0.0
 
-    lines = [line for line in excerpt.splitlines() if len(features(line))]
-    return max(lines, key=telling, default="")[len(PLAIN) :].strip()[:MOST_LINE]
+    lines = {line: features(line) for line in excerpt.splitlines()}
+    scores = {line: telling(document) for line, document in lines.items() if len(document)}
+    return max(scores, key=lambda line: scores[line], default="")[len(PLAIN) :].strip()[:MOST_LINE]
 
 
 def _packed(space: Space, documents: Sequence[NDArray[np.int64]]) -> dict[str, NDArray[np.generic]]:
@@ -132,17 +133,22 @@ def _matrix(space: Space, documents: Sequence[NDArray[np.int64]]) -> Any:
 
 
 def _regression(matrix: Any, truth: NDArray[np.int64], classes: int) -> tuple[Floats, Floats]:
-    """(slopes [classes, columns], offsets [classes]); a class that is not among the truth gets no chance."""
+    """(slopes [classes, columns], offsets [classes]); a class that is not among the truth gets no chance. Words that
+    one failure alone says tell nothing of others: their slope is 0."""
     from sklearn.linear_model import LogisticRegression
 
-    regression = LogisticRegression(C=PENALTY, class_weight="balanced", max_iter=2000)
-    regression.fit(matrix, truth)
-    slopes, offsets = np.zeros((classes, matrix.shape[1])), np.full(classes, NEVER)
+    regression = LogisticRegression(C=PENALTY, class_weight="balanced", max_iter=500, tol=1e-3)
+    shared = np.flatnonzero(matrix.getnnz(axis=0) > 1)
+    offsets = np.full(classes, NEVER)
+    slopes = np.zeros((classes, matrix.shape[1]))
+    if not len(shared):
+        return slopes, np.zeros(classes)
+    regression.fit(matrix[:, shared], truth)
     present = regression.classes_
     if len(present) == 2:  # one row tells the second from the first
-        slopes[present[1]], offsets[present] = regression.coef_[0], [0.0, regression.intercept_[0]]
+        slopes[present[1], shared], offsets[present] = regression.coef_[0], [0.0, regression.intercept_[0]]
     else:
-        slopes[present], offsets[present] = regression.coef_, regression.intercept_
+        slopes[np.ix_(present, shared)], offsets[present] = regression.coef_, regression.intercept_
     return slopes, offsets
 
 

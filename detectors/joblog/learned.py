@@ -87,17 +87,19 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """Which columns there are (hashes of features, ascending), and what each weighs."""
+    """Which columns there are (hashes of features, ascending), what each weighs, and the most that one does."""
 
     columns: NDArray[np.int64]
     weights: Floats
+    rarest: float
 
     @classmethod
     def of(cls, documents: Sequence[NDArray[np.int64]]) -> Space:
         """Smoothed inverse document frequency: ln((1 + n) / (1 + df)) + 1."""
         seen = np.concatenate([*documents, np.zeros(0, np.int64)])
         columns, count = np.unique(seen, return_counts=True)
-        return cls(columns, np.log((1.0 + len(documents)) / (1.0 + count)) + 1.0)
+        weights = np.log((1.0 + len(documents)) / (1.0 + count)) + 1.0
+        return cls(columns, weights, float(weights.max(initial=1.0)))
 
     def row(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
         """Places of the known features and their values; of length 1 as long as all features were known. What was
@@ -107,8 +109,7 @@ class Space:
         known = np.zeros(len(document), np.bool_)
         known[inside] = self.columns[place[inside]] == document[inside]
         values = self.weights[place[known]]
-        rarest = float(self.weights.max()) if len(self.weights) else 1.0
-        norm = float(np.sqrt((values**2).sum() + (~known).sum() * rarest**2))
+        norm = float(np.sqrt((values**2).sum() + (~known).sum() * self.rarest**2))
         return place[known], values / norm if norm else values
 
 
@@ -151,9 +152,10 @@ class Model:
         if facts.get("format") != FORMAT:
             raise ValueError(f"a model of format {facts.get('format')!r}; this release reads {FORMAT}")
         try:
+            weights = arrays["weights"].astype(np.float64)
             return cls(
                 version=version,
-                space=Space(arrays["columns"].astype(np.int64), arrays["weights"].astype(np.float64)),
+                space=Space(arrays["columns"].astype(np.int64), weights, float(weights.max(initial=1.0))),
                 starts=arrays["starts"].astype(np.int64),
                 places=arrays["places"].astype(np.int64),
                 values=arrays["values"].astype(np.float64),
