@@ -75,6 +75,11 @@ def incident_story(session: Session, name: str, incident_id: int, now: datetime)
     )
 
 
+def changed_before(session: Session, row: Incident) -> tuple[Suspect, ...]:
+    """What changed before one incident, likeliest to matter first."""
+    return what_changed(session, row, _beside(session, row), _size(session, row.cluster))
+
+
 def _size(session: Session, name: str) -> int:
     query = select(func.count()).select_from(Node).where(col(Node.cluster) == name, col(Node.retired_at).is_(None))
     return int(session.exec(query).one())

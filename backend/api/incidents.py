@@ -12,7 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
 from backend import learn, writes
+from backend.answers.incident_story import changed_before
+from backend.answers.what_changed import Suspect
 from backend.api.guard import Reader, Writer, watch_of
+from backend.api.history import ChangeItem, of_change
 from backend.api.nodes import json
 from backend.api.orders import of_decision, of_order
 from backend.api.snapshots import snapshots_of
@@ -99,8 +102,17 @@ class Similar(BaseModel):
     line: str
 
 
+class ChangedRow(ChangeItem):
+    """A change before the incident, that may be why."""
+
+    before_s: float = Field(description="How long before it opened, in seconds.")
+    nodes: int = Field(description="How many nodes got the same within 6 h, this one included.")
+    odd: bool = Field(description="Nearly all of its kind hold another value.")
+
+
 class IncidentDetail(IncidentRow):
     hypotheses: list[Hypothesis]
+    changed: list[ChangedRow] = Field(description="Within 72 h before; likeliest to matter first, at most 8.")
     similar: list[Similar] = Field(description="At most three; empty where no log was judged or nobody labelled any.")
     timeline: list[TimelineEntry]
     decision: dict[str, Any] | None = Field(description="The newest decision, as in GET orders.")
@@ -169,11 +181,16 @@ def _detail(session: Session, watch: Watch, row: Incident) -> dict[str, Any]:
     return {
         **row_of(row),
         "hypotheses": row.hypotheses,
+        "changed": [_changed(one) for one in changed_before(session, row)],
         "similar": learn.similar(model, verdict, incident_id),
         "timeline": [_entry(entry) for entry in incidents.timeline(session, incident_id)],
         "decision": of_decision(decision) if decision is not None else None,
         "orders": [of_order(order) for order in actions.orders_of(session, incident_id)],
     }
+
+
+def _changed(one: Suspect) -> dict[str, Any]:
+    return of_change(one.change) | {"before_s": one.before_s, "nodes": one.alike, "odd": one.odd is not None}
 
 
 def _found(session: Session, watch: Watch, incident_id: int) -> Incident:

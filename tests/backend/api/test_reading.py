@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
@@ -133,6 +133,28 @@ def test_one_incident_tells_cause_timeline_plan_and_findings(site: Site, local: 
     assert found["decision"]["id"] == f"d{plan}" and found["decision"]["guards"][0]["guard"] == "share"
     rows = local.get(f"{API}/incidents/{incident}/findings").json()["items"]
     assert rows[0]["evidence"][0]["value"] == "79"
+
+
+def test_one_incident_tells_what_changed_before_it(site: Site, local: TestClient) -> None:
+    told = {"nodes": [{"name": "gpu-001"}]}
+    assert local.post(f"{API}/ingest/topology", json=told).status_code == 200
+    incident = an_incident(site)
+    body = local.get(f"{API}/incidents/{incident}").json()
+    assert body["changed"] == []
+    before = datetime.fromisoformat(body["opened_at"]) - timedelta(hours=2)
+    rows = [{"ts": before.timestamp(), "nodes": body["node"], "item": "driver", "value": "575.51", "by": "ansible"}]
+    assert local.post(f"{API}/changes", json=rows).json()["accepted"] == 1
+    (changed,) = local.get(f"{API}/incidents/{incident}").json()["changed"]
+    said = {name: changed[name] for name in ("node", "item", "value", "by", "before_s", "nodes", "odd")}
+    assert said == {
+        "node": body["node"],
+        "item": "driver",
+        "value": "575.51",
+        "by": "ansible",
+        "before_s": 7200.0,
+        "nodes": 1,
+        "odd": False,
+    }
 
 
 def test_plans_and_orders_stand_in_one_list_under_ids_that_mean_one_thing(site: Site, local: TestClient) -> None:
