@@ -85,7 +85,8 @@ test-slurm: $(STAMP)
 # Slow, run by hand, as root: Slurm 24.11 of Debian 13 in a folder (once 2 minutes, 600 MB), by commands and slurmrestd.
 test-slurm24: $(STAMP)
 	$(BIN)/python -m tests.services.slurm24_install '$(SLURM24)'
-	WATCHKEEPER_SLURM24='$(SLURM24)' $(BIN)/python -m pytest -m slow tests/services/test_slurm24.py
+	WATCHKEEPER_SLURM24='$(SLURM24)' $(BIN)/python -m pytest -m slow tests/services/test_slurm24.py; \
+	  said=$$?; $(BIN)/python -m tests.services.slurm24_install '$(SLURM24)' --leave; exit $$said
 
 # Slow, run by hand: a real kube-apiserver, built once from Debian's own source (5 minutes, 1.5 GB), with etcd.
 test-kubernetes: $(STAMP)

@@ -64,11 +64,11 @@ def _prepare(folder: Path) -> None:
 
 
 def remove_mounts(folder: Path) -> None:
-    """Takes the mounts away again; before this, nobody may remove the folder."""
+    """Takes the mounts away again (``--leave``); before this, nobody may remove the folder."""
     for name in reversed(MOUNTS):
-        if os.path.ismount(folder / name):
-            subprocess.run(["umount", "-R", "-l", str(folder / name)], check=False)
+        while os.path.ismount(folder / name):
+            subprocess.run(["umount", "-R", "-l", str(folder / name)], check=True)
 
 
 if __name__ == "__main__":
-    install(Path(sys.argv[1]))
+    (remove_mounts if "--leave" in sys.argv else install)(Path(sys.argv[1]))
