@@ -27,7 +27,8 @@ MOST_TOLD = 20_000
 PUSHED = -1
 #: A line of a log as it stands in an event, in characters.
 MOST_TEXT = 400
-#: Ends that are nobody's fault; a verdict on them is kept with the attempt, but opens nothing.
+#: Ends that are nobody's fault, unless the logs of an attempt that did not complete name a fault of the machine: what
+#: hangs on broken hardware is ended by its limit or by its owner.
 WELL = frozenset({"COMPLETED", "PREEMPTED", "CANCELLED", "TIMEOUT", "DEADLINE", "REVOKED"})
 
 
@@ -132,7 +133,7 @@ def verdict_event(
     somebody, and where neither logs nor state say anything. ``learned`` is asked where no rule names the cause."""
     state = attempt.state.upper().split(" ")[0]
     verdict = judge(rules.table, sheets, end_of(state, attempt.exit_code, attempt.signal))
-    if state in WELL or verdict.log_class == CLEAN:
+    if verdict.log_class == CLEAN or (state in WELL and (verdict.whose != "hardware" or state == "COMPLETED")):
         return None
     excerpt = excerpt_of_job(sheets, verdict)
     alike = learned.classify(excerpt) if learned is not None and verdict.log_class == UNKNOWN else None

@@ -59,6 +59,13 @@ def test_an_end_that_is_nobodys_fault_tells_nothing(state: str) -> None:
     assert not heard(attempt(state), ("/logs/71.out", OOM))
 
 
+@pytest.mark.parametrize("state", ["TIMEOUT", "CANCELLED by 1000"])
+def test_a_job_that_hung_on_broken_hardware_until_it_was_ended_is_told(state: str) -> None:
+    (event,) = heard(attempt(state), ("/logs/71.out", ECC))
+    assert event.code == "ecc_uncorrectable" and event.attrs["state"] == state.split(" ")[0]
+    assert not heard(attempt("COMPLETED", exit_code=0), ("/logs/71.out", ECC))
+
+
 def test_a_job_without_logs_is_judged_by_its_end_state() -> None:
     (event,) = heard(attempt("NODE_FAIL"))
     assert event.code == "node_fail" and event.attrs["state"] == "NODE_FAIL"
