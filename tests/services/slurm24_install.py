@@ -50,7 +50,7 @@ def install(folder: Path) -> None:
 def _prepare(folder: Path) -> None:
     """Mounts, names and the proxy that programs inside need; no daemon starts by itself."""
     for name in MOUNTS:
-        if not os.path.ismount(folder / name):
+        if not mounted(folder / name):
             how = {"proc": ["-t", "proc", "proc"], "tmp": ["--bind", "/tmp"]}.get(name, ["--rbind", f"/{name}"])
             subprocess.run(["mount", *how, str(folder / name)], check=True)
             if name in ("dev", "sys"):
@@ -63,10 +63,16 @@ def _prepare(folder: Path) -> None:
         shutil.copy(path, folder / "etc/apt/apt.conf.d")
 
 
+def mounted(place: Path) -> bool:
+    """As the kernel says: os.path.ismount does not see a folder that is bound from the same file system."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return str(place.resolve()) in {line.split()[4] for line in lines}
+
+
 def remove_mounts(folder: Path) -> None:
     """Takes the mounts away again (``--leave``); before this, nobody may remove the folder."""
     for name in reversed(MOUNTS):
-        while os.path.ismount(folder / name):
+        while mounted(folder / name):
             subprocess.run(["umount", "-R", "-l", str(folder / name)], check=True)
 
 
