@@ -27,10 +27,10 @@ class FailSlowState:
     ``own``, ``others`` (its power and the middle of its job's, as shares of the usual).
 
     What belongs to the job stands in each of its rows: ``top`` (W of a job at work, to tell work from pauses), ``pace``
-    (its usual link traffic, 0 = none), ``learned_s``, ``shifted_s`` (how long its power differed while its pace did
-    not), ``late_at`` (since when it is slower, 0 = it is not), ``late_s`` (how long of that it worked),
-    ``longest`` (of the slow spells that ended, s),
-    ``spells``, ``slow`` (1 = for too long), ``since``, ``now`` (its pace as a share), ``seen_at``."""
+    (its usual link traffic, 0 = none), ``learned_s``, ``shifted_s`` (how long its power or its pace differed alone),
+    ``late_at`` (since when it is slower, 0 = it is not), ``late_s`` (how long of that it worked), ``longest`` (of the
+    slow spells that ended, s), ``spells``, ``slow`` (1 = for too long), ``since``, ``now`` (its pace as a share),
+    ``seen_at``."""
 
     mark: NDArray[np.uint32]
     usual: NDArray[np.float64]
@@ -206,7 +206,8 @@ class FailSlow:
         )
         ripe = after["learned_s"] >= limit("failslow_learn_s")
         keeps_pace = ~(look.pace < 1.0 - limit("failslow_learn_share")) & ~np.isnan(look.pace)
-        shifts = look.works & ripe & odd & keeps_pace
+        same_power = np.abs(look.middle - 1.0) <= limit("failslow_learn_share")
+        shifts = look.works & ripe & odd & (keeps_pace | same_power)  # a job that is slower draws less as well
         after["shifted_s"] = np.where(
             shifts, after["shifted_s"] + look.elapsed, np.where(look.works & ~odd, 0.0, after["shifted_s"])
         )
@@ -215,7 +216,9 @@ class FailSlow:
         after["shifted_s"] = np.where(anew, 0.0, after["shifted_s"])
         after["learned_s"] = np.where(anew, 0.0, after["learned_s"] + np.where(learns, look.elapsed, 0.0))
         young = np.where(ripe, fade, np.clip(look.elapsed / np.maximum(after["learned_s"], 1.0), fade, 1.0))
-        pace = np.where(after["pace"] > 0, after["pace"] + young * (look.links - after["pace"]), look.links)
+        # One look at what a counter caught up on is not the usual.
+        links = np.where(after["pace"] > 0, np.minimum(look.links, limit("failslow_grown") * after["pace"]), look.links)
+        pace = np.where(after["pace"] > 0, after["pace"] + young * (links - after["pace"]), links)
         after["pace"] = np.where(anew, 0.0, np.where(learns & np.isfinite(look.links), pace, after["pace"]))
         usual, mine, weight = state.usual[slots], columns[POWER].astype(np.float64), jobs.each(young)
         apart = np.abs(look.share - jobs.each(look.middle)) > limit("failslow_learn_share")

@@ -26,13 +26,16 @@ from detectors.model import (
 from detectors.telemetry.jobs import TRAFFIC, Jobs, job_entity, jobs_of, mark_of, traffic
 from detectors.wording import counted, number
 
-POWER, BUSY, MEMORY, TENSOR, LINKS = range(5)
+POWER, BUSY, MEMORY, TENSOR, DRAM, LINKS = range(6)
 METRICS: tuple[MetricKey, ...] = (
     ("gpu", "power_w"),
     ("gpu", "utilisation_pct"),
     ("gpu", "fb_used_mib"),
     ("gpu", "tensor_active_ratio"),
+    ("gpu", "dram_active_ratio"),
 )
+#: What must stand still with the power, where it is known.
+STILL = ((LINKS, "links"), (TENSOR, "tensor"), (DRAM, "dram"))
 #: One family alone: told, not acted on.
 SPIN_SCORE, IDLE_SCORE = 0.7, 0.5
 #: What a member does while its job stands still.
@@ -42,7 +45,8 @@ SILENT, ASLEEP = 1, 2
 @dataclass(slots=True)
 class HangState:
     """Per GPU row; what belongs to a job stands in each of its rows. ``mark``: whose it is (jobs.mark_of, 0 = none).
-    ``power``, ``links``, ``tensor``, ``memory``: usual level of the job at work (median of its GPUs; 0 = none yet).
+    ``power``, ``links``, ``tensor``, ``dram``, ``memory``: usual level of the job at work (median of its
+    GPUs; 0 = none yet).
     ``worked_s``: how long it was seen at work. ``low_at``, ``spin_at``: since when it pauses, and spins (0 = it does
     not). ``pauses``: how many ended; ``longest``, ``spun``: the longest of them and the longest spin, s. ``seen_at``:
     last look. ``kind``: 0 runs, 1 idles, 2 spins for too long. ``since``, ``now_w``, ``gpus``: of that. ``odd``: 1 =
@@ -52,6 +56,7 @@ class HangState:
     power: NDArray[np.float64]
     links: NDArray[np.float64]
     tensor: NDArray[np.float64]
+    dram: NDArray[np.float64]
     memory: NDArray[np.float64]
     worked_s: NDArray[np.float64]
     low_at: NDArray[np.float64]
@@ -121,49 +126,57 @@ class Hang:
         own = {name: jobs.most(getattr(state, name)) for name in SHARED}
         enough = (told >= self.catalogue.limit("hang_told_share")) & ~np.isnan(middle[POWER])
         fresh = enough & (tick.at > own["seen_at"])
-        after = self._after(own, middle, tick.at)
+        after = self._after(own, middle, jobs.sizes, tick.at)
         for name in SHARED:
             getattr(state, name)[jobs.slots] = jobs.each(np.where(fresh, after[name], own[name]))
         self._mark_odd(state, columns, jobs, after["kind"], fresh)
 
     def _after(
-        self, own: dict[str, NDArray[np.float64]], middle: FloatArray, at: float
+        self, own: dict[str, NDArray[np.float64]], middle: FloatArray, sizes: NDArray[np.int64], at: float
     ) -> dict[str, NDArray[np.float64]]:
         """What each job is known to do after this look; every array float64[jobs]."""
         limit, new = self.catalogue.limit, dict(own)
         power, busy, memory = (middle[row].astype(np.float64) for row in (POWER, BUSY, MEMORY))
         elapsed = np.where(own["seen_at"] > 0, np.clip(at - own["seen_at"], 0.0, limit("hang_gap_s")), 0.0)
         low = self._low(own, middle)
-        ripe = own["worked_s"] >= limit("hang_worked_s")
+        ended = memory < limit("hang_memory_share") * own["memory"]  # or it begins anew inside its allocation
+        ripe = ~ended & (own["worked_s"] >= limit("hang_worked_s"))
         paused, spins = low & ripe, low & ripe & (busy >= limit("hang_spin_pct"))
-        over = (own["low_at"] > 0) & ~paused
+        over = (own["low_at"] > 0) & ~paused & ~ended
         new["pauses"] = own["pauses"] + over
         new["longest"] = np.where(over, np.maximum(own["longest"], at - own["low_at"]), own["longest"])
-        spun = (own["spin_at"] > 0) & ~spins
+        spun = (own["spin_at"] > 0) & ~spins & ~ended
         new["spun"] = np.where(spun, np.maximum(own["spun"], at - own["spin_at"]), own["spun"])
         for name in ("longest", "spun"):
             new[name] = np.minimum(new[name], limit("hang_longest_s"))
         new["low_at"] = np.where(paused, np.where(own["low_at"] > 0, own["low_at"], at), 0.0)
         new["spin_at"] = np.where(spins, np.where(own["spin_at"] > 0, own["spin_at"], at), 0.0)
-        new["kind"] = self._kind(new, own, memory, at)
+        new["kind"] = self._kind(new, own, sizes, at)
         begun = np.where(new["kind"] == 2.0, new["spin_at"], new["low_at"])
         new["since"] = np.where(new["kind"] > 0, np.where(own["kind"] > 0, own["since"], begun), 0.0)
         new["now_w"] = np.where(new["kind"] > 0, power, 0.0)
         self._learn(new, own, middle, low, elapsed)
+        new["worked_s"] = np.where(ended, 0.0, new["worked_s"])
         new["seen_at"] = np.full(len(own["seen_at"]), at)
         return new
 
     def _low(self, own: dict[str, NDArray[np.float64]], middle: FloatArray) -> BoolArray:
-        """Far below its power at work, and nothing moves: where links or tensor cores tell, they must say so too."""
+        """Far below its power at work, and nothing moves: where links, tensor cores or memory tell, they must
+        say so too (a phase that generates text draws little, and reads its memory all the time)."""
         limit = self.catalogue.limit
         low: BoolArray = middle[POWER] < limit("hang_power_share") * own["power"]
-        for row, name in ((LINKS, "links"), (TENSOR, "tensor")):
+        for row, name in STILL:
             tells = (own[name] > 0) & ~np.isnan(middle[row])
             low &= ~tells | (middle[row] < limit("hang_still_share") * own[name])
         return low
 
-    def _kind(self, new: dict[str, NDArray[np.float64]], own: dict[str, NDArray[np.float64]],
-              memory: NDArray[np.float64], at: float) -> NDArray[np.float64]:  # fmt: skip
+    def _kind(
+        self,
+        new: dict[str, NDArray[np.float64]],
+        own: dict[str, NDArray[np.float64]],
+        sizes: NDArray[np.int64],
+        at: float,
+    ) -> NDArray[np.float64]:
         """2 = it spins, 1 = it idles, for longer than its own past explains; 0 = neither."""
         limit = self.catalogue.limit
         known = own["pauses"] >= limit("hang_pauses")
@@ -171,22 +184,20 @@ class Hang:
         longest = limit("hang_times")
         spin = np.maximum(least, longest * own["spun"])
         idle = np.maximum(limit("hang_idle_s"), longest * own["longest"])
-        holds = ~(memory < limit("hang_memory_share") * own["memory"])
-        spins = (new["spin_at"] > 0) & (at - new["spin_at"] >= spin)
-        idles = (new["low_at"] > 0) & (at - new["low_at"] >= idle)
+        spins = (sizes >= limit("hang_spin_gpus")) & (new["spin_at"] > 0) & (at - new["spin_at"] >= spin)
+        idles = (sizes >= limit("hang_idle_gpus")) & (new["low_at"] > 0) & (at - new["low_at"] >= idle)
         still = (own["kind"] > 0) & (new["low_at"] > 0)
-        found = np.where(spins, 2.0, np.where(idles, 1.0, np.where(still, own["kind"], 0.0)))
-        return np.where(holds, found, 0.0)
+        return np.where(spins, 2.0, np.where(idles, 1.0, np.where(still, own["kind"], 0.0)))
 
     def _learn(self, new: dict[str, NDArray[np.float64]], own: dict[str, NDArray[np.float64]], middle: FloatArray,
                low: BoolArray, elapsed: NDArray[np.float64]) -> None:  # fmt: skip
         """Levels at work follow the job: up at once, down slowly, not at all while it pauses."""
         fade = 1.0 - np.exp(-elapsed / self.catalogue.limit("hang_memory_s"))
-        for row, name in ((POWER, "power"), (LINKS, "links"), (TENSOR, "tensor"), (MEMORY, "memory")):
+        for row, name in ((POWER, "power"), (MEMORY, "memory"), *STILL):
             value = middle[row].astype(np.float64)
-            follows = np.where(
-                value > own[name], own[name] + 0.5 * (value - own[name]), own[name] + fade * (value - own[name])
-            )
+            value = np.where(own[name] > 0, np.minimum(value, 3.0 * own[name]), value)  # one look is at most a doubling
+            step = np.where(value > own[name], 0.5, fade)
+            follows = own[name] + step * (value - own[name])
             new[name] = np.where(low | ~np.isfinite(value), own[name], np.where(own[name] > 0, follows, value))
         grew = new["power"] > self.catalogue.limit("hang_grown") * own["power"]
         works = ~low & (middle[BUSY] >= self.catalogue.limit("hang_working_pct"))

@@ -236,7 +236,7 @@ class Silence:
                 heard=known and bool(state.heard[row]),
                 planned=known and bool(expected[row]),
                 missed=known and bool(missed[row]),
-                long=known and bool(state.long[row]),
+                long=known and bool(state.long[row]) and not at - state.back[row] < limit("silence_dark_s"),
             )
             found += dark_findings(self.name, dark)
         return found

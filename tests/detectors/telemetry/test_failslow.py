@@ -126,3 +126,15 @@ def test_a_level_holds_through_pauses_and_while_the_gpu_is_silent(told: Told) ->
     assert len(told.look({"power_w": 120.0, "nvlink_bytes": 0.0}, 10).findings) == 1
     assert len(told.look(WAITS, 10, silent=[GPU3]).findings) == 1
     assert told.look(WORK, 22).findings == ()
+
+
+def test_a_counter_that_catches_up_is_not_the_usual_pace() -> None:
+    told = Told()
+    told.look(WORK, 10), told.look({**WORK, "nvlink_bytes": 4e12}), told.look(WORK, 30)
+    assert told.look(OTHER_MIX, 60).findings == ()
+
+
+def test_a_pace_that_was_learned_wrongly_is_learned_anew() -> None:
+    told = Told()
+    told.look({**WORK, "nvlink_bytes": 3e11}, 30), told.look(WORK, 60)
+    assert told.look(OTHER_MIX, 60).findings == ()

@@ -117,3 +117,30 @@ def test_a_new_job_on_the_same_gpus_begins_without_a_past(told: Told) -> None:
 def test_what_nobody_reports_keeps_what_was_said(told: Told) -> None:
     before = told.look(SPIN, 4).findings
     assert told.look(SPIN, 4, silent=["gpu-0001", "gpu-0002", "gpu-0003"]).findings == before
+
+
+def test_a_notebook_may_rest() -> None:
+    told = Told(fleet_of(4, jobs={"48213": (0,), "7": (3,)}))
+    told.look(WORK, 40), told.look(IDLE, 2), told.look(WORK, 20)
+    assert told.look(IDLE, 120).findings == ()
+
+
+def test_a_phase_that_reads_its_memory_is_work() -> None:
+    """Generation between steps of training: little power, no links, and the memory is read all the time."""
+    told = Told()
+    key = ("gpu", "dram_active_ratio")
+
+    def look(does: Mapping[str, float], reads: float, ticks: int) -> Judged:
+        judged = Judged()
+        for _ in range(ticks):
+            told.ticks += 1
+            tick = telemetry(FLEET, T0 + EVERY_S * told.ticks, off=dict.fromkeys(told.names, {**WORK, **does}))
+            column = np.full(len(told.names), reads, np.float32)
+            tick = Tick(tick.at, {**tick.values, key: column}, {**tick.sampled, key: tick.sampled["gpu", "power_w"]})
+            judged = told.detector.step(told.state, tick, FLEET)
+        return judged
+
+    look(WORK, 0.4, 60)
+    assert look(SPIN, 0.6, 60).findings == ()
+    look(WORK, 0.4, 20)
+    assert len(look(SPIN, 0.0, 20).findings) == 2

@@ -204,7 +204,7 @@ def test_what_is_put_back_and_stays_silent_is_told(told: Told) -> None:
     told.see((), (), told.said("gpu-0001", "node_state", state="DRAINED"))
     for _ in range(60):
         told.see(["gpu-0001"], ["gpu-0001"])
-    judged = told.see(["gpu-0001"], ["gpu-0001"], told.said("gpu-0001", "node_state", state="RESUME"))
+    judged = told.step(Tick(T0 + 15 * told.ticks, events=(told.said("gpu-0001", "node_state", state="RESUME"),)))
     assert Severity.WARNING not in kinds(judged).values(), "it has just begun to come back"
     judged = [told.see(["gpu-0001"], ["gpu-0001"]) for _ in range(22)][-1]
     assert kinds(judged)["telemetry_dark"] is Severity.WARNING
