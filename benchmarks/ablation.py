@@ -169,9 +169,10 @@ def main(words: list[str]) -> int:
     asked.add_argument("--scenario", default="mixed", help="as for simulate (default: mixed)")
     asked.add_argument("--nodes", type=int, default=12, help="nodes of each (default: 12)")
     asked.add_argument("--hours", type=float, default=8.0, help="hours of each (default: 8)")
+    asked.add_argument("--like", default="", help="only detectors whose name begins so (default: all)")
     arguments = asked.parse_args(words)
     catalogue = load()
-    names = [detector.name for detector in detectors(catalogue)]
+    names = [detector.name for detector in detectors(catalogue) if detector.name.startswith(arguments.like)]
     found: dict[str, dict[str, Part]] = {name: {} for name in ("", *names)}
     with tempfile.TemporaryDirectory(prefix="watchkeeper-ablation-") as work:
         for seed in range(arguments.first, arguments.first + arguments.seeds):
