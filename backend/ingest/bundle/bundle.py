@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import tzinfo
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,6 +28,9 @@ from backend.ingest.bundle.training import READERS, SortedCheckpoints, SortedSte
 from backend.ingest.topology import topology_batch
 from detectors.catalogue import Catalogue
 from detectors.model import Need
+
+#: A longer recording is a mistake in a clock.
+MOST_DAYS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class Bundle:
             unfinished.callback(shutil.rmtree, folder, ignore_errors=True)
             reading = Reading(self.size, progress, block_bytes)
             prepared = self._prepared(reading, folder, catalogue, needs, readers or (log_reader(),), max_rows)
+            _within_reason(prepared)
             unfinished.pop_all()
         return prepared
 
@@ -113,6 +117,15 @@ class Bundle:
         training = tuple(READERS[part](parts[part], reading, work, max_rows) for part in ours)
         logs = job_logs(parts.get("job_logs", ()))
         return Prepared(self, work, reading.bad, topology, jobs, rows, telemetry, training, logs)
+
+
+def _within_reason(prepared: Prepared) -> None:
+    """Raises BundleError for a bundle that no telemetry was kept so long for: every tick of it would be judged."""
+    days = (prepared.end - prepared.begin) / 86_400
+    if days > MOST_DAYS:
+        first, last = (datetime.fromtimestamp(at, UTC).date() for at in (prepared.begin, prepared.end))
+        fix = f"A row with a wrong clock is the usual reason: correct it. More than {MOST_DAYS} days go in parts."
+        raise BundleError(f"its rows reach from {first} to {last}, {days:,.0f} days", prepared.bundle.folder, fix)
 
 
 def open_bundle(folder: Path) -> Bundle:

@@ -108,6 +108,13 @@ def test_what_is_no_bundle_is_an_error(tmp_path: Path) -> None:
             open_bundle(folder)
 
 
+def test_a_row_with_a_wrong_clock_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    folder = bundle(tmp_path, logs={"a": [line(T), line(T + 10 * 365 * 86_400)]})
+    with pytest.raises(BundleError, match="reach from 2026-02-02 to 2036-01-31, 3,650 days") as caught:
+        prepared(folder)
+    assert "clock" in caught.value.fix and caught.value.permanent
+
+
 # --- order ----------------------------------------------------------------------------------------------------------
 
 
