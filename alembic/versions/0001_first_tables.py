@@ -202,9 +202,7 @@ def _told() -> None:
     )
     op.create_index("ix_wrapreport_job", "wrapreport", ["cluster", "job", "restart"])
     waiting = sa.text("NOT joined")
-    op.create_index(
-        "ix_wrapreport_waiting", "wrapreport", ["cluster"], sqlite_where=waiting, postgresql_where=waiting
-    )
+    op.create_index("ix_wrapreport_waiting", "wrapreport", ["cluster"], sqlite_where=waiting, postgresql_where=waiting)
     _table(
         "cable",
         """
