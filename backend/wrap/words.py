@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False  # importing typing costs more than reading these words
 if TYPE_CHECKING:
@@ -136,8 +137,5 @@ def said(text: str) -> None:
 
 def leave(code: int, text: str) -> NoReturn:
     """Say something and go."""
-    try:
-        os.write(1 if code == 0 else 2, text.encode("utf-8", "replace"))
-    except OSError:
-        pass
-    os._exit(code)
+    (sys.stdout if code == 0 else sys.stderr).write(text)
+    raise SystemExit(code)
