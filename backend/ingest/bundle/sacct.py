@@ -61,7 +61,9 @@ class Table:
         problem: ValueError | None = None
         for cells in self._readings(text):
             try:
-                return attempt_of(JobRow.model_validate(self._document(cells)))
+                document = self._document(cells)
+                named = tuple(document.pop("outputs"))
+                return replace(attempt_of(JobRow.model_validate(document)), outputs=named)
             except ValidationError as error:
                 name, what = problem_of(error)
                 problem = problem or ValueError(f"{name}: {what}")
