@@ -248,7 +248,8 @@ def test_the_environment_and_the_folder_are_the_commands(tmp_path: Path) -> None
 
 
 def test_stopping_and_going_on_is_handed_on(tmp_path: Path) -> None:
-    process = start(tmp_path, "--", "sh", "-c", "echo $$; exec sleep 30")
+    # A group of its own, whose parent is in the same session: the kernel stops no orphaned group.
+    process = start(tmp_path, "--", "sh", "-c", "echo $$; exec sleep 30", process_group=0)
     child = int(next(lines(process)))
 
     def state(pid: int) -> str:
