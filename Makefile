@@ -48,7 +48,7 @@ check: $(STAMP)
 test: check
 	$(BIN)/python -m tests.services.install
 	rm -f .tests-ended
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 	@test -f .tests-ended || { echo "The tests did not come to their end: a test ended their process."; exit 1; }
 
 # Slow, run by hand: wheelhouse, install with networking cut, the wheel in a clean environment elsewhere.

@@ -89,6 +89,15 @@ def store(request: pytest.FixtureRequest) -> Store:
     return found
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file stays with one worker, so that what it starts once (a Slurm, a browser, a demo) is started once."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem + item.path.parent.name))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leaves a mark that the run came to its end: `make test` does not take a process that left early for a success."""
-    (session.config.rootpath / ENDED).touch()
+    """Leaves a mark that the run came to its end: `make test` does not take a process that left early for a success.
+    Workers leave none: one that dies is a failed test of the run that they belong to."""
+    if not hasattr(session.config, "workerinput"):
+        (session.config.rootpath / ENDED).touch()
