@@ -14,7 +14,7 @@ from tests.detectors.fleets import T0, USUAL, boot, entity, fleet_of, kernel, ve
 CODES = (79, 79, 48, 94, 94, 95, 13, 31, 43, 45, 63, 64, 74, 119, 145, 149, 154, 162, 999)
 CLASSES = ("ecc_uncorrectable", "cuda_oom", "nccl_timeout_hang", "clean_success", "a_class_of_tomorrow")
 HOST_USUAL = {"node_load1": 40.0, "node_memory_available_bytes": 1e12, "node_procs_running": 30.0}
-#: By metric, what it may read.
+#: By metric, what it may read: the first in health, the last at what is ill.
 PARTS_READ: dict[MetricKey, tuple[float, ...]] = {
     ("nic", "nic_state"): (4.0, 4.0, 1.0),
     ("nic", "nic_link_downed"): (0.0, 0.0, 0.1),
@@ -119,12 +119,20 @@ def ticks(draw: st.DrawFn, fleet: Fleet, at: float, ill: Sequence[str], mute: Se
         column[gone | (dice.random(len(axis)) < gaps)] = np.nan
         asked: BoolArray = axis.live & (dice.random(len(axis)) < asking)
         values[key], sampled[key] = column, asked
-    nodes = fleet.axes["node"]
+    nodes, unwell = fleet.axes["node"], {name.split("/")[0] for name in ill}
     mute_nodes = np.array([name in mute for name in nodes.names], np.bool_)
     for metric, usual in HOST_USUAL.items():
         column = (usual * (1 + 0.05 * dice.standard_normal(len(nodes)))).astype(np.float32)
         column[mute_nodes | (dice.random(len(nodes)) < gaps)] = np.nan
         values["node", metric], sampled["node", metric] = column, nodes.live & (dice.random(len(nodes)) < asking)
+    for key, readings in PARTS_READ.items():
+        rows = fleet.axes[key[0]]
+        bad = np.array([fleet.nodes[node] in unwell for node in rows.node_of], np.bool_) & (
+            dice.random(len(rows)) < 0.8
+        )
+        column = np.where(bad, readings[-1], dice.choice(readings[: max(len(readings) - 1, 1)], len(rows)))
+        column[dice.random(len(rows)) < gaps] = np.nan
+        values[key], sampled[key] = column.astype(np.float32), rows.live & (dice.random(len(rows)) < asking)
     return Tick(at, values, sampled, events)
 
 
