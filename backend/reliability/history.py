@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.facts import AttemptFacts, CheckpointFacts, IncidentFacts, NodeFacts, OutageFacts, StepFacts
+from backend.facts import (
+    AttemptFacts,
+    CheckpointFacts,
+    IncidentFacts,
+    NodeFacts,
+    OutageFacts,
+    StepFacts,
+    VersionFacts,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -83,6 +91,27 @@ def _floats(values: Iterable[float | None]) -> Floats:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
+@dataclass(frozen=True, slots=True)
+class ExclusionSpan:
+    """A span (unix s; end None = still) in which a node was kept from new work, by whom and why."""
+
+    node: str
+    begin: float
+    end: float | None
+    by: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairFacts:
+    """Something that was done to a node to mend it (reset_gpu, reboot, replace ...), done at ``at`` (unix s)."""
+
+    node: str
+    at: float
+    what: str
+    by: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
     """The facts of one cluster from ``start`` to ``end`` (unix s), in any order; rows may be repeated.
@@ -90,7 +119,8 @@ class History:
     classes: the log class of an attempt, by (job, restart), where its log was read. checkpoints_whole: every save and
     load of every run is in ``checkpoints`` (a bundle with its file), so that a run without one did not save; else a
     run that shows none is one whose saves nobody told. xids: (at, code) a node, where kernel lines were read.
-    tickets: when tickets were opened, a node.
+    tickets: when tickets were opened, a node. versions: what nodes run, and since when. excluded: exclusions that are
+    not in the lists of attempts (ours, a scheduler's). repairs: those that somebody told of; outages tell of others.
     """
 
     start: float
@@ -105,6 +135,9 @@ class History:
     checkpoints_whole: bool = False
     xids: Mapping[str, Sequence[tuple[float, int]]] = field(default_factory=dict)
     tickets: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    versions: Sequence[VersionFacts] = ()
+    excluded: Sequence[ExclusionSpan] = ()
+    repairs: Sequence[RepairFacts] = ()
 
     def table(self) -> StepTable:
         return self.steps if isinstance(self.steps, StepTable) else StepTable.of(self.steps)
