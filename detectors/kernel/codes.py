@@ -80,6 +80,8 @@ class Codes:
             return self._xid(code, word)
         if namespace == "sxid":
             code = word or _sxids().get(code, ("", "unsaid"))[1]
+        if namespace == "afid" and (namespace, word, "") in self._rows:
+            code = word
         for key in ((namespace, code, device), (namespace, code, ""), (namespace, "*", "")):
             if key in self._rows:
                 return self._rows[key]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from detectors.kernel import fabric, hardware, nvidia
+from detectors.kernel import amd, fabric, hardware, nvidia
 from detectors.kernel.code import KernelCode as KernelCode
 from detectors.kernel.code import kept
 from detectors.kernel.code import normal_pci as normal_pci
@@ -66,7 +66,7 @@ def scanner() -> Scanner:
 @cache
 def _kit() -> tuple[Scanner, tuple[tuple[int, ...], ...], tuple[Reader, ...]]:
     """One scanner for the literals of all readers, the places of the readers of each literal, and the readers."""
-    own = ((nvidia.LITERALS, nvidia.read), (fabric.LITERALS, fabric.read), (hardware.LITERALS, hardware.read))
+    own = tuple((module.LITERALS, module.read) for module in (nvidia, fabric, hardware, amd))
     table = ((rule.literals, rule.read) for rule in packaged())
     wanted: list[tuple[tuple[str, ...], Reader]] = [*own, ((_BOOT_LITERAL,), _boot), *table]
     places: dict[str, list[int]] = {}
