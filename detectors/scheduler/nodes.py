@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
-from detectors.detector import carried, rows_from
 from detectors.model import Evidence, Finding, Fleet, Judged, Need, Severity, Tick
+from detectors.rows import cells, fit, moved, started
 from detectors.scheduler.words import HEARD, Words, hear, planned, unanswered
 from detectors.wording import counted
 
@@ -22,11 +22,11 @@ DOWN_SCORE, SLOW_SCORE = 0.7, 0.4
 class NodesState:
     """Per node row, unix s, NaN = none: as in words.Words."""
 
-    down: NDArray[np.float64]
-    slow: NDArray[np.float64]
-    out: NDArray[np.float64]
-    told: NDArray[np.float64]
-    back: NDArray[np.float64]
+    down: NDArray[np.float64] = cells(math.nan, axis="node")
+    slow: NDArray[np.float64] = cells(math.nan, axis="node")
+    out: NDArray[np.float64] = cells(math.nan, axis="node")
+    told: NDArray[np.float64] = cells(math.nan, axis="node")
+    back: NDArray[np.float64] = cells(math.nan, axis="node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,13 @@ class Nodes:
         return "scheduler/nodes"
 
     def start(self, fleet: Fleet) -> NodesState:
-        n = len(fleet.axes["node"]) if "node" in fleet.axes else 0
-        return NodesState(*(np.full(n, math.nan) for _ in range(5)))
+        return started(NodesState, fleet)
 
     def step(self, state: NodesState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("node")
         if axis is None:
             return Judged()
-        _fit(state, len(axis))
+        fit(state, fleet)
         words = Words(state.down, state.slow, state.out, state.told, state.back)
         hear(words, tick.events, fleet)
         limit = self.catalogue.limit
@@ -61,8 +60,7 @@ class Nodes:
         return Judged(tuple(sorted(found, key=lambda f: f.key)))
 
     def move(self, state: NodesState, old: Fleet, new: Fleet) -> NodesState:
-        rows = rows_from(old.axes.get("node"), new.axes["node"]) if "node" in new.axes else np.zeros(0, np.intp)
-        return _carry(state, rows)
+        return moved(state, old, new)
 
     def _many(self, since: NDArray[np.float64], live: int) -> NDArray[np.int64]:
         """int64[k]: with how many others each was given up, where that is more than nodes of their own fail; else 0."""
@@ -89,15 +87,3 @@ class Nodes:
             reason=f"{entity} does not answer the scheduler, which {says}.{more}",
             evidence=(Evidence("the scheduler's word", "down" if down else "not responding", grade="observed"),),
         )
-
-
-def _carry(state: NodesState, rows: NDArray[np.intp]) -> NodesState:
-    return NodesState(*(carried(getattr(state, name), rows, math.nan) for name in NodesState.__dataclass_fields__))
-
-
-def _fit(state: NodesState, n: int) -> None:
-    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
-    if len(state.down) != n:
-        fitted = _carry(state, np.arange(n, dtype=np.intp))
-        for name in NodesState.__dataclass_fields__:
-            setattr(state, name, getattr(fitted, name))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import asked, column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import (
     Axis,
     BoolArray,
@@ -25,6 +23,7 @@ from detectors.model import (
     Severity,
     Tick,
 )
+from detectors.rows import cells, fit, moved, started
 from detectors.telemetry.storage_phrases import system_of
 from detectors.wording import number
 
@@ -41,28 +40,15 @@ class DisksState:
     float32[n], the share that is used up in a second, over two horizons; ``seen_at`` float64[n]. Per sign s: ``begun``,
     ``last`` float64[s, n]; ``held`` bool[s, n]. ``blind`` bool[n]."""
 
-    left: FloatArray
-    bytes_left: NDArray[np.float64]
-    fast: FloatArray
-    slow: FloatArray
-    seen_at: NDArray[np.float64]
-    begun: NDArray[np.float64]
-    last: NDArray[np.float64]
-    held: BoolArray
-    blind: BoolArray
-
-
-_FRESH: dict[str, float | bool] = {
-    "left": np.nan,
-    "bytes_left": np.nan,
-    "fast": 0.0,
-    "slow": 0.0,
-    "seen_at": -np.inf,
-    "begun": np.nan,
-    "last": -np.inf,
-    "held": False,
-    "blind": False,
-}
+    left: FloatArray = cells(np.nan, np.float32, axis="mount")
+    bytes_left: NDArray[np.float64] = cells(np.nan, axis="mount")
+    fast: FloatArray = cells(0.0, np.float32, axis="mount")
+    slow: FloatArray = cells(0.0, np.float32, axis="mount")
+    seen_at: NDArray[np.float64] = cells(-np.inf, axis="mount")
+    begun: NDArray[np.float64] = cells(np.nan, np.float64, SIGNS, axis="mount")
+    last: NDArray[np.float64] = cells(-np.inf, np.float64, SIGNS, axis="mount")
+    held: BoolArray = cells(False, np.bool_, SIGNS, axis="mount")
+    blind: BoolArray = cells(False, np.bool_, axis="mount")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +63,20 @@ class Disks:
         return "telemetry/disks"
 
     def start(self, fleet: Fleet) -> DisksState:
-        n = len(fleet.axes["mount"]) if "mount" in fleet.axes else 0
-        types: dict[str, Any] = {"held": np.bool_, "blind": np.bool_}
-        types |= {name: np.float64 for name in ("bytes_left", "seen_at", "begun", "last")}
-        wide = {name: (SIGNS, n) for name in ("begun", "last", "held")}
-        made: dict[str, Any] = {k: np.full(wide.get(k, (n,)), v, types.get(k, np.float32)) for k, v in _FRESH.items()}
-        return DisksState(**made)
+        return started(DisksState, fleet)
 
     def step(self, state: DisksState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("mount")
         if axis is None:
             return Judged()
-        if len(state.left) != len(axis):
-            _replace(state, _carry(state, np.arange(len(axis), dtype=np.intp)))
+        fit(state, fleet)
         if measures(tick, (AVAIL,)):
             with np.errstate(all="ignore"):  # absurd numbers are no reason to fail
                 self._look(state, tick, axis)
         return Judged(self._findings(state, axis, fleet), {"mount": state.blind & axis.live})
 
     def move(self, state: DisksState, old: Fleet, new: Fleet) -> DisksState:
-        axis = new.axes.get("mount")
-        return _carry(state, rows_from(old.axes.get("mount"), axis) if axis is not None else np.zeros(0, np.intp))
+        return moved(state, old, new)
 
     def _s(self, name: str) -> float:
         return self.catalogue.limit(f"disks_{name}")
@@ -168,13 +147,3 @@ class Disks:
 
 
 _REF = "metric:mount/mount_avail_bytes"
-
-
-def _carry(state: DisksState, rows: NDArray[np.intp]) -> DisksState:
-    made: dict[str, Any] = {name: carried(getattr(state, name), rows, fill) for name, fill in _FRESH.items()}
-    return DisksState(**made)
-
-
-def _replace(state: DisksState, by: DisksState) -> None:
-    for one in fields(DisksState):
-        setattr(state, one.name, getattr(by, one.name))

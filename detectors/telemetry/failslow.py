@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import Axis, BoolArray, Finding, Fleet, FloatArray, Judged, MetricKey, Need, Tick
+from detectors.rows import cells, fit, moved, started
 from detectors.telemetry.failslow_phrases import slow_gpu, slow_job
 from detectors.telemetry.jobs import TRAFFIC, Jobs, job_entity, jobs_of, mark_of, traffic
 from detectors.telemetry.robust import MAD_TO_SIGMA
@@ -32,31 +32,30 @@ class FailSlowState:
     slow spells that ended, s), ``spells``, ``slow`` (1 = for too long), ``since``, ``now`` (its pace as a share),
     ``seen_at``."""
 
-    mark: NDArray[np.uint32]
-    usual: NDArray[np.float64]
-    run: NDArray[np.int16]
-    clean: NDArray[np.float64]
-    held: BoolArray
-    begun: NDArray[np.float64]
-    own: NDArray[np.float64]
-    others: NDArray[np.float64]
-    top: NDArray[np.float64]
-    pace: NDArray[np.float64]
-    learned_s: NDArray[np.float64]
-    shifted_s: NDArray[np.float64]
-    late_at: NDArray[np.float64]
-    late_s: NDArray[np.float64]
-    longest: NDArray[np.float64]
-    spells: NDArray[np.float64]
-    slow: NDArray[np.float64]
-    since: NDArray[np.float64]
-    now: NDArray[np.float64]
-    seen_at: NDArray[np.float64]
+    mark: NDArray[np.uint32] = cells(0, np.uint32)
+    usual: NDArray[np.float64] = cells()
+    run: NDArray[np.int16] = cells(0, np.int16)
+    clean: NDArray[np.float64] = cells()
+    held: BoolArray = cells(False, np.bool_)
+    begun: NDArray[np.float64] = cells()
+    own: NDArray[np.float64] = cells()
+    others: NDArray[np.float64] = cells()
+    top: NDArray[np.float64] = cells()
+    pace: NDArray[np.float64] = cells()
+    learned_s: NDArray[np.float64] = cells()
+    shifted_s: NDArray[np.float64] = cells()
+    late_at: NDArray[np.float64] = cells()
+    late_s: NDArray[np.float64] = cells()
+    longest: NDArray[np.float64] = cells()
+    spells: NDArray[np.float64] = cells()
+    slow: NDArray[np.float64] = cells()
+    since: NDArray[np.float64] = cells()
+    now: NDArray[np.float64] = cells()
+    seen_at: NDArray[np.float64] = cells()
 
 
 ROWS = ("usual", "run", "clean", "held", "begun", "own", "others")
 SHARED = tuple(f.name for f in fields(FailSlowState) if f.name not in (*ROWS, "mark"))
-_TYPES: dict[str, type[np.generic]] = {"mark": np.uint32, "run": np.int16, "held": np.bool_}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,22 +86,20 @@ class FailSlow:
         return "telemetry/failslow"
 
     def start(self, fleet: Fleet) -> FailSlowState:
-        n = len(fleet.axes["gpu"]) if "gpu" in fleet.axes else 0
-        return FailSlowState(**{f.name: np.zeros(n, _TYPES.get(f.name, np.float64)) for f in fields(FailSlowState)})
+        return started(FailSlowState, fleet)
 
     def step(self, state: FailSlowState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("gpu")
         if axis is None:
             return Judged()
-        _fit(state, len(axis))
+        fit(state, fleet)
         if measures(tick, METRICS):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 self._judge(state, tick, axis, fleet)
         return Judged(self._findings(state, axis, fleet))
 
     def move(self, state: FailSlowState, old: Fleet, new: Fleet) -> FailSlowState:
-        gpus = new.axes.get("gpu")
-        return _carry(state, rows_from(old.axes.get("gpu"), gpus) if gpus is not None else np.zeros(0, np.intp))
+        return moved(state, old, new)
 
     def _judge(self, state: FailSlowState, tick: Tick, axis: Axis, fleet: Fleet) -> None:
         """Fold one telemetry tick in; all arrays, no loop over rows."""
@@ -242,15 +239,3 @@ class FailSlow:
                 first, job = int(rows[0]), job_entity(fleet, int(code))
                 found.append(slow_job(self.name, job, float(state.since[first]), float(state.now[first])))
         return tuple(sorted(found, key=lambda f: f.key))
-
-
-def _carry(state: FailSlowState, rows: NDArray[np.intp]) -> FailSlowState:
-    return FailSlowState(**{f.name: carried(getattr(state, f.name), rows, 0) for f in fields(FailSlowState)})
-
-
-def _fit(state: FailSlowState, n: int) -> None:
-    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
-    if len(state.mark) != n:
-        fitted = _carry(state, np.arange(n, dtype=np.intp))
-        for f in fields(FailSlowState):
-            setattr(state, f.name, getattr(fitted, f.name))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import (
     Axis,
     BoolArray,
@@ -24,6 +23,7 @@ from detectors.model import (
     Severity,
     Tick,
 )
+from detectors.rows import cells, fit, moved, started
 from detectors.wording import counted
 
 #: Values that a card at work never repeats all at once; the first says whether it is at work.
@@ -44,31 +44,14 @@ class FrozenState:
     them changed; ``looks`` int32[n], those looks; ``still`` int32[n], looks in a row at which none did; ``since``
     (unix s); ``frozen`` bool[n]: the level of its node; ``wide``: so is most of the cluster; ``seen_at``."""
 
-    last: FloatArray
-    moves: NDArray[np.float64]
-    looks: NDArray[np.int32]
-    still: NDArray[np.int32]
-    since: NDArray[np.float64]
-    frozen: BoolArray
-    wide: BoolArray
-    seen_at: NDArray[np.float64]
-
-
-#: What a row that was never seen holds, and of which type, by field.
-_FRESH: dict[str, float | bool] = {"last": np.nan, "seen_at": -np.inf, "frozen": False, "wide": False}
-
-
-def _start(n: int) -> FrozenState:
-    return FrozenState(
-        last=np.full((len(METRICS), n), np.nan, np.float32),
-        moves=np.zeros(n),
-        looks=np.zeros(n, np.int32),
-        still=np.zeros(n, np.int32),
-        since=np.zeros(n),
-        frozen=np.zeros(n, np.bool_),
-        wide=np.zeros(n, np.bool_),
-        seen_at=np.full(n, -np.inf),
-    )
+    last: FloatArray = cells(np.nan, np.float32, len(METRICS))
+    moves: NDArray[np.float64] = cells()
+    looks: NDArray[np.int32] = cells(0, np.int32)
+    still: NDArray[np.int32] = cells(0, np.int32)
+    since: NDArray[np.float64] = cells()
+    frozen: BoolArray = cells(False, np.bool_)
+    wide: BoolArray = cells(False, np.bool_)
+    seen_at: NDArray[np.float64] = cells(-np.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +67,19 @@ class Frozen:
         return "telemetry/frozen"
 
     def start(self, fleet: Fleet) -> FrozenState:
-        return _start(len(fleet.axes["gpu"]) if "gpu" in fleet.axes else 0)
+        return started(FrozenState, fleet)
 
     def step(self, state: FrozenState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("gpu")
         if axis is None:
             return Judged()
-        _fit(state, len(axis))
+        fit(state, fleet)
         if measures(tick, METRICS):
             self._look(state, tick, axis, fleet)
         return Judged(self._findings(state, axis, fleet), self._blind(state, axis, fleet))
 
     def move(self, state: FrozenState, old: Fleet, new: Fleet) -> FrozenState:
-        gpus = new.axes.get("gpu")
-        return _carry(state, rows_from(old.axes.get("gpu"), gpus) if gpus is not None else np.zeros(0, np.intp))
+        return moved(state, old, new)
 
     def _look(self, state: FrozenState, tick: Tick, axis: Axis, fleet: Fleet) -> None:
         n, limit = len(axis), self.catalogue.limit
@@ -187,16 +169,3 @@ class Frozen:
         )
         since = float(state.since[rows].max())
         return Finding(self.name, "telemetry_frozen", entity, Severity.WARNING, SCORE, since, reason, evidence)
-
-
-def _carry(state: FrozenState, rows: NDArray[np.intp]) -> FrozenState:
-    kept = {f.name: carried(getattr(state, f.name), rows, _FRESH.get(f.name, 0)) for f in fields(FrozenState)}
-    return FrozenState(**kept)
-
-
-def _fit(state: FrozenState, n: int) -> None:
-    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
-    if len(state.still) != n:
-        fitted = _carry(state, np.arange(n, dtype=np.intp))
-        for f in fields(FrozenState):
-            setattr(state, f.name, getattr(fitted, f.name))

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import (
     Axis,
     BoolArray,
@@ -23,6 +22,7 @@ from detectors.model import (
     Severity,
     Tick,
 )
+from detectors.rows import cells, fit, moved, started
 from detectors.telemetry.jobs import TRAFFIC, Jobs, job_entity, jobs_of, mark_of, traffic
 from detectors.wording import counted, number
 
@@ -52,33 +52,28 @@ class HangState:
     last look. ``kind``: 0 runs, 1 idles, 2 spins for too long. ``since``, ``now_w``, ``gpus``: of that. ``odd``: 1 =
     the row was silent then, 2 = idle while the others spun."""
 
-    mark: NDArray[np.uint32]
-    power: NDArray[np.float64]
-    links: NDArray[np.float64]
-    tensor: NDArray[np.float64]
-    dram: NDArray[np.float64]
-    memory: NDArray[np.float64]
-    worked_s: NDArray[np.float64]
-    low_at: NDArray[np.float64]
-    spin_at: NDArray[np.float64]
-    pauses: NDArray[np.float64]
-    longest: NDArray[np.float64]
-    spun: NDArray[np.float64]
-    seen_at: NDArray[np.float64]
-    kind: NDArray[np.float64]
-    since: NDArray[np.float64]
-    now_w: NDArray[np.float64]
-    gpus: NDArray[np.float64]
-    odd: NDArray[np.int8]
+    mark: NDArray[np.uint32] = cells(0, np.uint32)
+    power: NDArray[np.float64] = cells()
+    links: NDArray[np.float64] = cells()
+    tensor: NDArray[np.float64] = cells()
+    dram: NDArray[np.float64] = cells()
+    memory: NDArray[np.float64] = cells()
+    worked_s: NDArray[np.float64] = cells()
+    low_at: NDArray[np.float64] = cells()
+    spin_at: NDArray[np.float64] = cells()
+    pauses: NDArray[np.float64] = cells()
+    longest: NDArray[np.float64] = cells()
+    spun: NDArray[np.float64] = cells()
+    seen_at: NDArray[np.float64] = cells()
+    kind: NDArray[np.float64] = cells()
+    since: NDArray[np.float64] = cells()
+    now_w: NDArray[np.float64] = cells()
+    gpus: NDArray[np.float64] = cells()
+    odd: NDArray[np.int8] = cells(0, np.int8)
 
 
 #: What belongs to the job and not to the row.
 SHARED = tuple(f.name for f in fields(HangState) if f.name not in ("mark", "odd"))
-
-
-def _start(n: int) -> HangState:
-    types: dict[str, type[np.generic]] = {"mark": np.uint32, "odd": np.int8}
-    return HangState(**{f.name: np.zeros(n, types.get(f.name, np.float64)) for f in fields(HangState)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +89,20 @@ class Hang:
         return "telemetry/hang"
 
     def start(self, fleet: Fleet) -> HangState:
-        return _start(len(fleet.axes["gpu"]) if "gpu" in fleet.axes else 0)
+        return started(HangState, fleet)
 
     def step(self, state: HangState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("gpu")
         if axis is None:
             return Judged()
-        _fit(state, len(axis))
+        fit(state, fleet)
         if measures(tick, METRICS[:BUSY]):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 self._judge(state, tick, axis, fleet)
         return Judged(self._findings(state, axis, fleet))
 
     def move(self, state: HangState, old: Fleet, new: Fleet) -> HangState:
-        gpus = new.axes.get("gpu")
-        return _carry(state, rows_from(old.axes.get("gpu"), gpus) if gpus is not None else np.zeros(0, np.intp))
+        return moved(state, old, new)
 
     def _judge(self, state: HangState, tick: Tick, axis: Axis, fleet: Fleet) -> None:
         """Fold one telemetry tick in; all arrays, no loop over rows."""
@@ -266,15 +260,3 @@ def _few(names: list[str], state: HangState, row: int) -> bool:
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
     return f"{', '.join(names[:8])}{more}"
-
-
-def _carry(state: HangState, rows: NDArray[np.intp]) -> HangState:
-    return HangState(**{f.name: carried(getattr(state, f.name), rows, 0) for f in fields(HangState)})
-
-
-def _fit(state: HangState, n: int) -> None:
-    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
-    if len(state.mark) != n:
-        fitted = _carry(state, np.arange(n, dtype=np.intp))
-        for f in fields(HangState):
-            setattr(state, f.name, getattr(fitted, f.name))

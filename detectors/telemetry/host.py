@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import (
     Axis,
     BoolArray,
@@ -24,6 +22,7 @@ from detectors.model import (
     Severity,
     Tick,
 )
+from detectors.rows import cells, fit, moved, started
 from detectors.wording import number
 
 UPTIME: MetricKey = ("node", "node_uptime_s")
@@ -40,28 +39,15 @@ class HostState:
     float64[n]; ``short_since``, ``short_last`` float64[n] and ``short`` bool[n]: little memory left; ``free``
     float32[n], its share."""
 
-    boot_at: NDArray[np.float64]
-    worked: BoolArray
-    rebooted_at: NDArray[np.float64]
-    lost_job: BoolArray
-    heard_at: NDArray[np.float64]
-    short_since: NDArray[np.float64]
-    short_last: NDArray[np.float64]
-    short: BoolArray
-    free: FloatArray
-
-
-_FRESH: dict[str, float | bool] = {
-    "boot_at": np.nan,
-    "worked": False,
-    "rebooted_at": -np.inf,
-    "lost_job": False,
-    "heard_at": -np.inf,
-    "short_since": np.nan,
-    "short_last": -np.inf,
-    "short": False,
-    "free": np.nan,
-}
+    boot_at: NDArray[np.float64] = cells(np.nan, axis="node")
+    worked: BoolArray = cells(False, np.bool_, axis="node")
+    rebooted_at: NDArray[np.float64] = cells(-np.inf, axis="node")
+    lost_job: BoolArray = cells(False, np.bool_, axis="node")
+    heard_at: NDArray[np.float64] = cells(-np.inf, axis="node")
+    short_since: NDArray[np.float64] = cells(np.nan, axis="node")
+    short_last: NDArray[np.float64] = cells(-np.inf, axis="node")
+    short: BoolArray = cells(False, np.bool_, axis="node")
+    free: FloatArray = cells(np.nan, np.float32, axis="node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +62,13 @@ class Host:
         return "telemetry/host"
 
     def start(self, fleet: Fleet) -> HostState:
-        n = len(fleet.axes["node"]) if "node" in fleet.axes else 0
-        types = {"worked": np.bool_, "lost_job": np.bool_, "short": np.bool_, "free": np.float32}
-        made: dict[str, Any] = {k: np.full(n, v, types.get(k, np.float64)) for k, v in _FRESH.items()}
-        return HostState(**made)
+        return started(HostState, fleet)
 
     def step(self, state: HostState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("node")
         if axis is None:
             return Judged()
-        if len(state.boot_at) != len(axis):
-            _replace(state, _carry(state, np.arange(len(axis), dtype=np.intp)))
+        fit(state, fleet)
         if measures(tick, (UPTIME, FREE)):
             with np.errstate(all="ignore"):  # absurd numbers are no reason to fail
                 self._boots(state, tick, axis)
@@ -94,8 +76,7 @@ class Host:
         return Judged(self._findings(state, axis, fleet))
 
     def move(self, state: HostState, old: Fleet, new: Fleet) -> HostState:
-        axis = new.axes.get("node")
-        return _carry(state, rows_from(old.axes.get("node"), axis) if axis is not None else np.zeros(0, np.intp))
+        return moved(state, old, new)
 
     def _boots(self, state: HostState, tick: Tick, axis: Axis) -> None:
         """A node that has been up for less long than it should be has started anew. One that no job held when it was
@@ -146,13 +127,3 @@ class Host:
         reason = f"{entity} has {share} % of its memory left: the kernel is about to kill a process."
         since = float(state.short_since[row])
         return Finding(self.name, "host_oom", entity, Severity.WARNING, 0.5, since, reason, (evidence,))
-
-
-def _carry(state: HostState, rows: NDArray[np.intp]) -> HostState:
-    made: dict[str, Any] = {name: carried(getattr(state, name), rows, fill) for name, fill in _FRESH.items()}
-    return HostState(**made)
-
-
-def _replace(state: HostState, by: HostState) -> None:
-    for one in fields(HostState):
-        setattr(state, one.name, getattr(by, one.name))

@@ -6,7 +6,6 @@ import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue, TableError, table
 from detectors.columns import asked, column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import (
     Axis,
     BoolArray,
@@ -30,6 +28,7 @@ from detectors.model import (
     Severity,
     Tick,
 )
+from detectors.rows import cells, fit, moved, started
 from detectors.wording import number, subject
 
 #: bits: any of ``bits`` is set; above, below: against the limit; rises: the counter moved; sum: it moved by the limit
@@ -83,29 +82,15 @@ class LevelsState:
     float32[r, n], the highest value ever seen, or for ``turns`` the lowest, negative (-inf: none); ``seen_at``
     float64[r, n] (-inf: never); ``blind`` bool[n]."""
 
-    begun: NDArray[np.float64]
-    quiet: NDArray[np.float64]
-    held: BoolArray
-    since: NDArray[np.float64]
-    value: FloatArray
-    total: FloatArray
-    best: FloatArray
-    seen_at: NDArray[np.float64]
-    blind: BoolArray
-
-
-#: What a row that was never seen holds, by field.
-_FRESH: dict[str, float | bool] = {
-    "begun": math.nan,
-    "quiet": math.nan,
-    "held": False,
-    "since": 0.0,
-    "value": math.nan,
-    "total": 0.0,
-    "best": -math.inf,
-    "seen_at": -math.inf,
-    "blind": False,
-}
+    begun: NDArray[np.float64] = cells(math.nan, np.float64, "rules", axis="")
+    quiet: NDArray[np.float64] = cells(math.nan, np.float64, "rules", axis="")
+    held: BoolArray = cells(False, np.bool_, "rules", axis="")
+    since: NDArray[np.float64] = cells(0.0, np.float64, "rules", axis="")
+    value: FloatArray = cells(math.nan, np.float32, "rules", axis="")
+    total: FloatArray = cells(0.0, np.float32, "rules", axis="")
+    best: FloatArray = cells(-math.inf, np.float32, "rules", axis="")
+    seen_at: NDArray[np.float64] = cells(-math.inf, np.float64, "rules", axis="")
+    blind: BoolArray = cells(False, np.bool_, axis="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +107,13 @@ class Levels:
         return frozenset({r.key for r in self.rules} | {(self.axis, r.also) for r in self.rules if r.also})
 
     def start(self, fleet: Fleet) -> LevelsState:
-        return _start(len(self.rules), len(fleet.axes[self.axis]) if self.axis in fleet.axes else 0)
+        return started(LevelsState, fleet, self.axis, rules=len(self.rules))
 
     def step(self, state: LevelsState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get(self.axis)
         if axis is None:
             return Judged()
-        if len(state.blind) != len(axis):  # a fleet that changed without a move
-            _replace(state, _carry(state, np.arange(len(axis), dtype=np.intp)))
+        fit(state, fleet, self.axis)
         if measures(tick, [rule.key for rule in self.rules]):
             missing, seen = np.zeros(len(axis), np.bool_), _Seen(tick, axis)
             with np.errstate(over="ignore", invalid="ignore"):  # absurd numbers are no reason to fail
@@ -140,8 +124,7 @@ class Levels:
         return Judged(self._findings(state, axis, fleet), {self.axis: state.blind & axis.live})
 
     def move(self, state: LevelsState, old: Fleet, new: Fleet) -> LevelsState:
-        axis = new.axes.get(self.axis)
-        return _carry(state, rows_from(old.axes.get(self.axis), axis) if axis is not None else np.zeros(0, np.intp))
+        return moved(state, old, new, self.axis)
 
     def _look(self, state: LevelsState, r: int, rule: Rule, tick: _Seen) -> BoolArray:
         """Fold one metric of one tick in; returns the rows that were asked for, spoke before, and say nothing now."""
@@ -285,30 +268,6 @@ class _Seen:
     def whole(self, key: MetricKey) -> bool:
         """Whether every row reported it."""
         return key in self._whole
-
-
-def _start(rules: int, n: int) -> LevelsState:
-    full = partial(np.full, fill_value=math.nan)
-    return LevelsState(
-        begun=full((rules, n)),
-        quiet=full((rules, n)),
-        held=np.zeros((rules, n), np.bool_),
-        since=np.zeros((rules, n)),
-        value=full((rules, n), dtype=np.float32),
-        total=np.zeros((rules, n), np.float32),
-        best=np.full((rules, n), -math.inf, np.float32),
-        seen_at=np.full((rules, n), -math.inf),
-        blind=np.zeros(n, np.bool_),
-    )
-
-
-def _carry(state: LevelsState, rows: NDArray[np.intp]) -> LevelsState:
-    return LevelsState(**{name: carried(getattr(state, name), rows, fill) for name, fill in _FRESH.items()})
-
-
-def _replace(state: LevelsState, by: LevelsState) -> None:
-    for name in _FRESH:
-        setattr(state, name, getattr(by, name))
 
 
 # --- the table ------------------------------------------------------------------------------------------------------

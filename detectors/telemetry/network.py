@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import asked, column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import Axis, BoolArray, Finding, Fleet, FloatArray, Judged, MetricKey, Need, Tick
+from detectors.rows import cells, fit, moved, started
 from detectors.telemetry.network_phrases import FABRIC, fabric_finding, port_finding
 from detectors.telemetry.usual import leaky, learn, over
 
@@ -45,44 +44,23 @@ class NetworkState:
     not seen), ``last`` float64[s, n], when it was last seen; ``held`` bool[s, n]; ``value`` float32[s, n]. ``of_many``
     bool[n]: what it shows, it showed with its switch; ``blind`` bool[n]."""
 
-    up: NDArray[np.int8]
-    falls: FloatArray
-    wire: FloatArray
-    lost: FloatArray
-    lost_high: FloatArray
-    wait_high: FloatArray
-    looks: NDArray[np.int32]
-    flow: FloatArray
-    best: FloatArray
-    seen_at: NDArray[np.float64]
-    settled_at: NDArray[np.float64]
-    begun: NDArray[np.float64]
-    last: NDArray[np.float64]
-    held: BoolArray
-    value: FloatArray
-    of_many: BoolArray
-    blind: BoolArray
-
-
-_FRESH: dict[str, float | bool] = {
-    "up": -1,
-    "falls": 0.0,
-    "wire": 0.0,
-    "lost": 0.0,
-    "lost_high": -np.inf,
-    "wait_high": -np.inf,
-    "looks": 0,
-    "flow": np.nan,
-    "best": 0.0,
-    "seen_at": -np.inf,
-    "settled_at": -np.inf,
-    "begun": np.nan,
-    "last": -np.inf,
-    "held": False,
-    "value": 0.0,
-    "of_many": False,
-    "blind": False,
-}
+    up: NDArray[np.int8] = cells(-1, np.int8, axis="nic")
+    falls: FloatArray = cells(0.0, np.float32, axis="nic")
+    wire: FloatArray = cells(0.0, np.float32, axis="nic")
+    lost: FloatArray = cells(0.0, np.float32, axis="nic")
+    lost_high: FloatArray = cells(-np.inf, np.float32, axis="nic")
+    wait_high: FloatArray = cells(-np.inf, np.float32, axis="nic")
+    looks: NDArray[np.int32] = cells(0, np.int32, 2, axis="nic")
+    flow: FloatArray = cells(np.nan, np.float32, axis="nic")
+    best: FloatArray = cells(0.0, np.float32, axis="nic")
+    seen_at: NDArray[np.float64] = cells(-np.inf, axis="nic")
+    settled_at: NDArray[np.float64] = cells(-np.inf, axis="nic")
+    begun: NDArray[np.float64] = cells(np.nan, np.float64, SIGNS, axis="nic")
+    last: NDArray[np.float64] = cells(-np.inf, np.float64, SIGNS, axis="nic")
+    held: BoolArray = cells(False, np.bool_, SIGNS, axis="nic")
+    value: FloatArray = cells(0.0, np.float32, SIGNS, axis="nic")
+    of_many: BoolArray = cells(False, np.bool_, axis="nic")
+    blind: BoolArray = cells(False, np.bool_, axis="nic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +75,20 @@ class Network:
         return "telemetry/network"
 
     def start(self, fleet: Fleet) -> NetworkState:
-        n = len(fleet.axes["nic"]) if "nic" in fleet.axes else 0
-        wide = {"looks": (2, n), **{name: (SIGNS, n) for name in ("begun", "last", "held", "value")}}
-        types = {"up": np.int8, "looks": np.int32, "held": np.bool_, "of_many": np.bool_, "blind": np.bool_}
-        types |= {name: np.float64 for name in ("seen_at", "settled_at", "begun", "last")}
-        made: dict[str, Any] = {
-            n_: np.full(wide.get(n_, (n,)), fill, types.get(n_, np.float32)) for n_, fill in _FRESH.items()
-        }
-        return NetworkState(**made)
+        return started(NetworkState, fleet)
 
     def step(self, state: NetworkState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("nic")
         if axis is None:
             return Judged()
-        if len(state.up) != len(axis):  # a fleet that changed without a move
-            _replace(state, _carry(state, np.arange(len(axis), dtype=np.intp)))
+        fit(state, fleet)
         if measures(tick, KEYS):
             with np.errstate(all="ignore"):  # absurd numbers are no reason to fail
                 self._look(state, tick, axis)
         return Judged(self._findings(state, axis, fleet), {"nic": state.blind & axis.live})
 
     def move(self, state: NetworkState, old: Fleet, new: Fleet) -> NetworkState:
-        axis = new.axes.get("nic")
-        return _carry(state, rows_from(old.axes.get("nic"), axis) if axis is not None else np.zeros(0, np.intp))
+        return moved(state, old, new)
 
     def _s(self, name: str) -> float:
         return self.catalogue.limit(f"network_{name}")
@@ -292,12 +261,3 @@ def _total(read: dict[str, FloatArray], names: tuple[str, ...], n: int) -> Float
         if name in read:
             total += np.nan_to_num(read[name])
     return total
-
-
-def _carry(state: NetworkState, rows: NDArray[np.intp]) -> NetworkState:
-    return NetworkState(**{name: carried(getattr(state, name), rows, fill) for name, fill in _FRESH.items()})
-
-
-def _replace(state: NetworkState, by: NetworkState) -> None:
-    for one in fields(NetworkState):
-        setattr(state, one.name, getattr(by, one.name))

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import asked, column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import Axis, BoolArray, Finding, Fleet, FloatArray, IntArray, Judged, MetricKey, Need, Tick
+from detectors.rows import cells, fit, moved, started
 from detectors.telemetry.peer_phrases import finding_of
 from detectors.telemetry.robust import MAD_TO_SIGMA, PeerGroups, group_statistics, per_group
 
@@ -31,27 +31,14 @@ class PeersState:
     ``used`` bool[4, n], and at the last look that flagged the row ``value`` and ``expected`` float32[4, n] (0 else).
     ``peers`` int32[n]: how many it was measured against. ``blind``: in a job, expected, and not to be judged."""
 
-    used: BoolArray
-    run: NDArray[np.int16]
-    held: BoolArray
-    since: NDArray[np.float64]
-    value: FloatArray
-    expected: FloatArray
-    peers: IntArray
-    blind: BoolArray
-
-
-def _start(n: int) -> PeersState:
-    return PeersState(
-        used=np.zeros((4, n), np.bool_),
-        run=np.zeros((3, n), np.int16),
-        held=np.zeros((3, n), np.bool_),
-        since=np.zeros((3, n)),
-        value=np.zeros((4, n), np.float32),
-        expected=np.zeros((4, n), np.float32),
-        peers=np.zeros(n, np.int32),
-        blind=np.zeros(n, np.bool_),
-    )
+    used: BoolArray = cells(False, np.bool_, 4)
+    run: NDArray[np.int16] = cells(0, np.int16, 3)
+    held: BoolArray = cells(False, np.bool_, 3)
+    since: NDArray[np.float64] = cells(0.0, np.float64, 3)
+    value: FloatArray = cells(0.0, np.float32, 4)
+    expected: FloatArray = cells(0.0, np.float32, 4)
+    peers: IntArray = cells(0, np.int32)
+    blind: BoolArray = cells(False, np.bool_)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,21 +69,20 @@ class Peers:
         return "telemetry/peers"
 
     def start(self, fleet: Fleet) -> PeersState:
-        return _start(len(fleet.axes["gpu"]) if "gpu" in fleet.axes else 0)
+        return started(PeersState, fleet)
 
     def step(self, state: PeersState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("gpu")
         if axis is None:
             return Judged()
-        _fit(state, len(axis))
+        fit(state, fleet)
         if measures(tick, METRICS):
             with np.errstate(over="ignore", invalid="ignore"):  # absurd numbers are no reason to fail
                 self._judge(state, tick, axis)
         return Judged(self._findings(state, axis, fleet), {"gpu": state.blind & axis.live})
 
     def move(self, state: PeersState, old: Fleet, new: Fleet) -> PeersState:
-        gpus = new.axes.get("gpu")
-        return _carry(state, rows_from(old.axes.get("gpu"), gpus) if gpus is not None else np.zeros(0, np.intp))
+        return moved(state, old, new)
 
     def _judge(self, state: PeersState, tick: Tick, axis: Axis) -> None:
         """Fold one telemetry tick in; all arrays, no loop over rows."""
@@ -195,24 +181,3 @@ class Peers:
             for row in rows
         ]
         return tuple(sorted((f for pair in found for f in pair), key=lambda f: f.key))
-
-
-def _carry(state: PeersState, rows: NDArray[np.intp]) -> PeersState:
-    return PeersState(
-        used=carried(state.used, rows, False),
-        run=carried(state.run, rows, 0),
-        held=carried(state.held, rows, False),
-        since=carried(state.since, rows, 0.0),
-        value=carried(state.value, rows, 0.0),
-        expected=carried(state.expected, rows, 0.0),
-        peers=carried(state.peers, rows, 0),
-        blind=carried(state.blind, rows, False),
-    )
-
-
-def _fit(state: PeersState, n: int) -> None:
-    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
-    if len(state.peers) != n:
-        fitted = _carry(state, np.arange(n, dtype=np.intp))
-        for name in PeersState.__dataclass_fields__:
-            setattr(state, name, getattr(fitted, name))

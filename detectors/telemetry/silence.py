@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import asked, column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import (
     Axis,
     BoolArray,
@@ -24,6 +23,7 @@ from detectors.model import (
     Severity,
     Tick,
 )
+from detectors.rows import cells, fit, moved, started
 from detectors.scheduler.words import HEARD, Words, hear, planned, unanswered
 from detectors.telemetry.silence_phrases import Dark, dark_findings
 from detectors.wording import subject
@@ -56,45 +56,23 @@ class SilenceState:
     spoken), ``quiet`` (ticks in a row in which that did not), ``long`` (its GPUs were silent for silence_dark_s), and
     the scheduler's words ``down``, ``slow``, ``out``, ``told``, ``back`` (scheduler/words.py)."""
 
-    used: BoolArray
-    missing: IntArray
-    alone: IntArray
-    since: NDArray[np.float64]
-    lost: BoolArray
-    neighbours: IntArray
-    dark: BoolArray
-    asked_at: NDArray[np.float64]
-    up: NDArray[np.float32]
-    heard: BoolArray
-    quiet: IntArray
-    long: BoolArray
-    down: NDArray[np.float64]
-    slow: NDArray[np.float64]
-    out: NDArray[np.float64]
-    told: NDArray[np.float64]
-    back: NDArray[np.float64]
-
-
-def _start(n: int, nodes: int) -> SilenceState:
-    return SilenceState(
-        used=np.zeros((len(LIVENESS), n), np.bool_),
-        missing=np.zeros(n, np.int32),
-        alone=np.zeros(n, np.int32),
-        since=np.zeros(n),
-        lost=np.zeros(n, np.bool_),
-        neighbours=np.zeros(n, np.int32),
-        dark=np.zeros(n, np.bool_),
-        asked_at=np.full(n, -np.inf),
-        up=np.full(nodes, np.nan, np.float32),
-        heard=np.zeros(nodes, np.bool_),
-        quiet=np.zeros(nodes, np.int32),
-        long=np.zeros(nodes, np.bool_),
-        down=np.full(nodes, np.nan),
-        slow=np.full(nodes, np.nan),
-        out=np.full(nodes, np.nan),
-        told=np.full(nodes, np.nan),
-        back=np.full(nodes, np.nan),
-    )
+    used: BoolArray = cells(False, np.bool_, len(LIVENESS))
+    missing: IntArray = cells(0, np.int32)
+    alone: IntArray = cells(0, np.int32)
+    since: NDArray[np.float64] = cells()
+    lost: BoolArray = cells(False, np.bool_)
+    neighbours: IntArray = cells(0, np.int32)
+    dark: BoolArray = cells(False, np.bool_)
+    asked_at: NDArray[np.float64] = cells(-np.inf)
+    up: NDArray[np.float32] = cells(np.nan, np.float32, axis="node")
+    heard: BoolArray = cells(False, np.bool_, axis="node")
+    quiet: IntArray = cells(0, np.int32, axis="node")
+    long: BoolArray = cells(False, np.bool_, axis="node")
+    down: NDArray[np.float64] = cells(np.nan, axis="node")
+    slow: NDArray[np.float64] = cells(np.nan, axis="node")
+    out: NDArray[np.float64] = cells(np.nan, axis="node")
+    told: NDArray[np.float64] = cells(np.nan, axis="node")
+    back: NDArray[np.float64] = cells(np.nan, axis="node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +92,13 @@ class Silence:
         return "telemetry/silence"
 
     def start(self, fleet: Fleet) -> SilenceState:
-        return _start(_size(fleet, "gpu"), _size(fleet, "node"))
+        return started(SilenceState, fleet)
 
     def step(self, state: SilenceState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("gpu")
         if axis is None:
             return Judged()
-        _fit(state, len(axis), _size(fleet, "node"))
+        fit(state, fleet)
         hear(_words(state), tick.events, fleet)
         if measures(tick, (*LIVENESS, *HOST_LIVENESS)):
             self._look(state, tick, axis, fleet)
@@ -130,9 +108,7 @@ class Silence:
         return Judged(tuple(sorted(found, key=lambda f: f.key)), self._blind(state, tick.at, axis, fleet))
 
     def move(self, state: SilenceState, old: Fleet, new: Fleet) -> SilenceState:
-        gpu = rows_from(old.axes.get("gpu"), new.axes["gpu"]) if "gpu" in new.axes else np.zeros(0, np.intp)
-        node = rows_from(old.axes.get("node"), new.axes["node"]) if "node" in new.axes else np.zeros(0, np.intp)
-        return _carry(state, gpu, node)
+        return moved(state, old, new)
 
     def _look(self, state: SilenceState, tick: Tick, axis: Axis, fleet: Fleet) -> None:
         """Fold one telemetry tick in. O(metrics x rows)."""
@@ -270,43 +246,8 @@ def _live(fleet: Fleet, kind: str) -> BoolArray:
     return fleet.axes[kind].live if kind in fleet.axes else np.zeros(0, np.bool_)
 
 
-def _size(fleet: Fleet, kind: str) -> int:
-    return len(fleet.axes[kind]) if kind in fleet.axes else 0
-
-
 def _per_node(rows: BoolArray, axis: Axis, fleet: Fleet) -> IntArray:
     """For each GPU row how many ``rows`` its node has; a GPU without a node stands alone."""
     known = axis.node_of >= 0
     counts = np.bincount(axis.node_of[rows & known], minlength=len(fleet.nodes) + 1).astype(np.int32)
     return np.where(known, counts[axis.node_of], rows).astype(np.int32)
-
-
-def _carry(state: SilenceState, gpu: NDArray[np.intp], node: NDArray[np.intp]) -> SilenceState:
-    return SilenceState(
-        used=carried(state.used, gpu, False),
-        missing=carried(state.missing, gpu, 0),
-        alone=carried(state.alone, gpu, 0),
-        since=carried(state.since, gpu, 0.0),
-        lost=carried(state.lost, gpu, False),
-        neighbours=carried(state.neighbours, gpu, 0),
-        dark=carried(state.dark, gpu, False),
-        asked_at=carried(state.asked_at, gpu, -np.inf),
-        up=carried(state.up, node, np.nan),
-        heard=carried(state.heard, node, False),
-        quiet=carried(state.quiet, node, 0),
-        long=carried(state.long, node, False),
-        down=carried(state.down, node, np.nan),
-        slow=carried(state.slow, node, np.nan),
-        out=carried(state.out, node, np.nan),
-        told=carried(state.told, node, np.nan),
-        back=carried(state.back, node, np.nan),
-    )
-
-
-def _fit(state: SilenceState, gpus: int, nodes: int) -> None:
-    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
-    if len(state.missing) == gpus and len(state.up) == nodes:
-        return
-    fitted = _carry(state, np.arange(gpus, dtype=np.intp), np.arange(nodes, dtype=np.intp))
-    for name in SilenceState.__dataclass_fields__:
-        setattr(state, name, getattr(fitted, name))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from detectors.catalogue import Catalogue
 from detectors.columns import asked, column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import Axis, BoolArray, Finding, Fleet, FloatArray, IntArray, Judged, MetricKey, Need, Tick
+from detectors.rows import cells, fit, moved, started
 from detectors.telemetry.storage_phrases import mount_finding, server_finding
 from detectors.telemetry.usual import learn, over
 
@@ -35,38 +34,20 @@ class StorageState:
     look lay above (or below) the usual high; ``of_many`` bool[n]: what it shows, it showed with other clients.
     ``blocked`` float32[m], per node row the usual number of processes that wait for a disk; ``blind`` bool[n]."""
 
-    high: FloatArray
-    looks: NDArray[np.int32]
-    rate: FloatArray
-    seen_at: NDArray[np.float64]
-    begun: NDArray[np.float64]
-    last: NDArray[np.float64]
-    held: BoolArray
-    time_s: FloatArray
-    usual_s: FloatArray
-    share: FloatArray
-    excess: FloatArray
-    of_many: BoolArray
-    blocked: FloatArray
-    blind: BoolArray
-
-
-_FRESH: dict[str, float | bool] = {
-    "high": -np.inf,
-    "looks": 0,
-    "rate": np.nan,
-    "seen_at": -np.inf,
-    "begun": np.nan,
-    "last": -np.inf,
-    "held": False,
-    "time_s": 0.0,
-    "usual_s": 0.0,
-    "share": 0.0,
-    "excess": np.nan,
-    "of_many": False,
-    "blocked": np.nan,
-    "blind": False,
-}
+    high: FloatArray = cells(-np.inf, np.float32, BANDS, axis="mount_op")
+    looks: NDArray[np.int32] = cells(0, np.int32, BANDS, axis="mount_op")
+    rate: FloatArray = cells(np.nan, np.float32, axis="mount_op")
+    seen_at: NDArray[np.float64] = cells(-np.inf, axis="mount_op")
+    begun: NDArray[np.float64] = cells(np.nan, np.float64, SIGNS, axis="mount_op")
+    last: NDArray[np.float64] = cells(-np.inf, np.float64, SIGNS, axis="mount_op")
+    held: BoolArray = cells(False, np.bool_, SIGNS, axis="mount_op")
+    time_s: FloatArray = cells(0.0, np.float32, axis="mount_op")
+    usual_s: FloatArray = cells(0.0, np.float32, axis="mount_op")
+    share: FloatArray = cells(0.0, np.float32, axis="mount_op")
+    excess: FloatArray = cells(np.nan, np.float32, axis="mount_op")
+    of_many: BoolArray = cells(False, np.bool_, axis="mount_op")
+    blocked: FloatArray = cells(np.nan, np.float32, axis="node")
+    blind: BoolArray = cells(False, np.bool_, axis="mount_op")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +62,20 @@ class Storage:
         return "telemetry/storage"
 
     def start(self, fleet: Fleet) -> StorageState:
-        n, nodes = _size(fleet, "mount_op"), _size(fleet, "node")
-        wide = {"high": (BANDS, n), "looks": (BANDS, n), "blocked": (nodes,)}
-        wide |= {name: (SIGNS, n) for name in ("begun", "last", "held")}
-        types = {"looks": np.int32, "held": np.bool_, "of_many": np.bool_, "blind": np.bool_}
-        types |= {name: np.float64 for name in ("seen_at", "begun", "last")}
-        made: dict[str, Any] = {k: np.full(wide.get(k, (n,)), v, types.get(k, np.float32)) for k, v in _FRESH.items()}
-        return StorageState(**made)
+        return started(StorageState, fleet)
 
     def step(self, state: StorageState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("mount_op")
         if axis is None:
             return Judged()
-        if len(state.rate) != len(axis) or len(state.blocked) != _size(fleet, "node"):
-            rows = np.arange(len(axis), dtype=np.intp), np.arange(_size(fleet, "node"), dtype=np.intp)
-            _replace(state, _carry(state, *rows))
+        fit(state, fleet)
         if measures(tick, KEYS):
             with np.errstate(all="ignore"):  # absurd numbers are no reason to fail
                 self._look(state, tick, axis, fleet)
         return Judged(self._findings(state, axis, fleet), {"mount_op": state.blind & axis.live})
 
     def move(self, state: StorageState, old: Fleet, new: Fleet) -> StorageState:
-        none = np.zeros(0, np.intp)
-        calls = rows_from(old.axes.get("mount_op"), new.axes["mount_op"]) if "mount_op" in new.axes else none
-        nodes = rows_from(old.axes.get("node"), new.axes["node"]) if "node" in new.axes else none
-        return _carry(state, calls, nodes)
+        return moved(state, old, new)
 
     def _s(self, name: str) -> float:
         return self.catalogue.limit(f"storage_{name}")
@@ -228,20 +198,3 @@ class Storage:
         uses = here & (state.rate >= self._s("least_calls_a_s"))
         clients = np.unique(node_of[uses | (shows & here)]).size
         return bool(sick >= self._s("many_clients") and sick >= self._s("many_share") * clients)
-
-
-def _size(fleet: Fleet, kind: str) -> int:
-    return len(fleet.axes[kind]) if kind in fleet.axes else 0
-
-
-def _carry(state: StorageState, calls: NDArray[np.intp], nodes: NDArray[np.intp]) -> StorageState:
-    made: dict[str, Any] = {
-        name: carried(getattr(state, name), nodes if name == "blocked" else calls, fill)
-        for name, fill in _FRESH.items()
-    }
-    return StorageState(**made)
-
-
-def _replace(state: StorageState, by: StorageState) -> None:
-    for one in fields(StorageState):
-        setattr(state, one.name, getattr(by, one.name))

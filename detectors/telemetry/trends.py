@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,6 @@ from scipy.special import pdtrc
 
 from detectors.catalogue import Catalogue
 from detectors.columns import column, measures
-from detectors.detector import carried, rows_from
 from detectors.model import (
     Axis,
     BoolArray,
@@ -24,6 +23,7 @@ from detectors.model import (
     Severity,
     Tick,
 )
+from detectors.rows import cells, fit, moved, started
 from detectors.wording import number, subject
 
 
@@ -63,22 +63,14 @@ class TrendsState:
     of seconds seen. Per trend and row: ``seen_at``, ``held``, ``since``, ``quiet_at`` (since when it is as usual again,
     0 = it is not), ``shown``, ``expected`` (errors lately, and how many were)."""
 
-    count: NDArray[np.float64]
-    time_s: NDArray[np.float64]
-    seen_at: NDArray[np.float64]
-    held: BoolArray
-    since: NDArray[np.float64]
-    quiet_at: NDArray[np.float64]
-    shown: NDArray[np.float64]
-    expected: NDArray[np.float64]
-
-
-def _start(n: int) -> TrendsState:
-    m = len(TRENDS)
-    plain = [np.zeros((m, n)) for _ in range(4)]
-    return TrendsState(
-        np.zeros((2, m, n)), np.zeros((2, m, n)), np.full((m, n), -np.inf), np.zeros((m, n), np.bool_), *plain
-    )
+    count: NDArray[np.float64] = cells(0.0, np.float64, 2, len(TRENDS))
+    time_s: NDArray[np.float64] = cells(0.0, np.float64, 2, len(TRENDS))
+    seen_at: NDArray[np.float64] = cells(-np.inf, np.float64, len(TRENDS))
+    held: BoolArray = cells(False, np.bool_, len(TRENDS))
+    since: NDArray[np.float64] = cells(0.0, np.float64, len(TRENDS))
+    quiet_at: NDArray[np.float64] = cells(0.0, np.float64, len(TRENDS))
+    shown: NDArray[np.float64] = cells(0.0, np.float64, len(TRENDS))
+    expected: NDArray[np.float64] = cells(0.0, np.float64, len(TRENDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +86,13 @@ class Trends:
         return "telemetry/trends"
 
     def start(self, fleet: Fleet) -> TrendsState:
-        return _start(len(fleet.axes["gpu"]) if "gpu" in fleet.axes else 0)
+        return started(TrendsState, fleet)
 
     def step(self, state: TrendsState, tick: Tick, fleet: Fleet) -> Judged:
         axis = fleet.axes.get("gpu")
         if axis is None:
             return Judged()
-        _fit(state, len(axis))
+        fit(state, fleet)
         if measures(tick, KEYS):
             for place, trend in enumerate(TRENDS):
                 with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -108,8 +100,7 @@ class Trends:
         return Judged(self._findings(state, axis, fleet))
 
     def move(self, state: TrendsState, old: Fleet, new: Fleet) -> TrendsState:
-        gpus = new.axes.get("gpu")
-        return _carry(state, rows_from(old.axes.get("gpu"), gpus) if gpus is not None else np.zeros(0, np.intp))
+        return moved(state, old, new)
 
     def _look(self, state: TrendsState, place: int, trend: Trend, tick: Tick, axis: Axis) -> None:
         """Fold one tick of one counter in, and judge the rows that counted."""
@@ -196,18 +187,3 @@ def _kept(elapsed: NDArray[np.float64], over_s: float) -> NDArray[np.float64]:
     first = float(elapsed[0]) if len(elapsed) else 0.0
     same = bool((elapsed == first).all())
     return np.full(len(elapsed), np.exp(-first / over_s)) if same else np.exp(-elapsed / over_s)
-
-
-def _carry(state: TrendsState, rows: NDArray[np.intp]) -> TrendsState:
-    fill = {"seen_at": -np.inf}
-    return TrendsState(
-        **{f.name: carried(getattr(state, f.name), rows, fill.get(f.name, 0)) for f in fields(TrendsState)}
-    )
-
-
-def _fit(state: TrendsState, n: int) -> None:
-    """A fleet that changed without a move: rows beyond it are dropped, new rows start afresh."""
-    if state.held.shape[1] != n:
-        fitted = _carry(state, np.arange(n, dtype=np.intp))
-        for f in fields(TrendsState):
-            setattr(state, f.name, getattr(fitted, f.name))
