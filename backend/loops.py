@@ -16,6 +16,7 @@ from backend.facts import Batch
 from backend.ingest.base import Follows, Source, SourceError
 from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
+from backend.rollups.keep import Keeper
 from backend.store import events, marks, system
 from backend.store.engine import Store
 from backend.watch import Watch
@@ -130,12 +131,19 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "join", 1.0, lambda: joining.join(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),
         Loop(name, "loop", "learn", learn.EVERY_S, lambda: relearn(watch), stop.wait),
+        Loop(name, "loop", "account", parts.settings.reliability.every_s, keeper_of(parts, watch).step, stop.wait),
     ]
     for source, every_s in parts.sources.get(name, ()):
         pause = on_the_beat(parts.clock, stop)
         counts = source.counts if isinstance(source, Follows) else dict
         found.append(Loop(name, "source", source.name, every_s, Pull(watch, source, every_s), pause, counts))
     return found
+
+
+def keeper_of(parts: Parts, watch: Watch) -> Keeper:
+    """What counts the cost of failures of one cluster."""
+    told = parts.settings.reliability
+    return Keeper(parts.store, parts.clock, watch.cluster, told.days, told.most_attempts)
 
 
 def on_the_beat(clock: Clock, stop: threading.Event) -> Callable[[float], object]:

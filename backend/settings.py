@@ -12,13 +12,18 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, Field, SecretStr, StringConstraints, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from backend import settings_file
+from backend.settings_counting import Archive, Reliability, Report
 from backend.settings_file import PREFIX, Mistake, Place, Tree, dotted, fields, is_scalar, is_secret, section_of
+from backend.settings_file import Section as Section
 from backend.settings_file import SettingsError as SettingsError
+from backend.settings_identity import Oidc as Oidc
+from backend.settings_identity import Proxy as Proxy
+from backend.settings_identity import Security as Security
 
 Mode = Literal["observe", "propose", "act"]
 
@@ -26,12 +31,6 @@ Mode = Literal["observe", "propose", "act"]
 #: One mail address, with a name before it or without; no line end, so no header of its own.
 ADDRESS = r"^[^\x00-\x1f\x7f<>]*<[^\s<>@,;]+@[^\s<>@,;]+>$|^[^\s<>@,;]+@[^\s<>@,;]+$"
 Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
-
-
-class Section(BaseModel):
-    """Unknown keys stop the start; nothing changes after it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class Server(Section):
@@ -45,6 +44,11 @@ class Server(Section):
         description="How people reach this server, as in https://watch.example; links in mail and Slack start with it.",
     )
     max_body_bytes: int = Field(16_777_216, gt=0, description="Largest request body; a larger one is answered 413.")
+    tls_cert: Path | None = Field(None, description="Certificate chain (PEM): this server then speaks https itself.")
+    tls_key: Path | None = Field(None, description="Key of the certificate (PEM).")
+    tls_client_ca: Path | None = Field(
+        None, description="Only clients with a certificate of these authorities (PEM) are let in at all (mTLS)."
+    )
 
 
 class Store(Section):
@@ -211,19 +215,49 @@ class Incidents(Section):
     )
 
 
+Names = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class PolicyRule(Section):
+    name: str = Field(min_length=1, max_length=80, description="What people call the rule.")
+    kinds: tuple[Names, ...] = Field((), description='Kinds of fault, as in ["gpu_*"]; empty: all.')
+    severity: Literal["", "info", "warning", "high", "critical"] = Field("", description="At least this loud.")
+    evidence: tuple[Names, ...] = Field((), description='How it is known: ["code", "state", "vote"]; empty: any way.')
+    seen: int = Field(0, ge=0, description="Acted on at least this often within a day.")
+    nodes: tuple[Names, ...] = Field((), description='Nodes, as in ["login*", "gpu-[01-16]"]; empty: all.')
+    partitions: tuple[Names, ...] = Field((), description="Partitions; empty: all.")
+    ladder: tuple[Names, ...] = Field((), description='Rungs in order, as in ["drain_after_job", "ticket"].')
+    exclude: Literal["", "always", "never"] = Field("", description="Whether the node may be kept from work.")
+
+
 class Policy(Section):
+    """Checked as a whole by ``watchkeeper policy check``."""
+
     exclude_s: float = Field(604_800.0, gt=0, description="How long an approved exclusion lasts (7 days).")
     max_out_share: float = Field(0.05, gt=0, le=1, description="Largest share of the fleet that may be out at once.")
     max_out_min: int = Field(1, ge=0, description="This many nodes may be out whatever the share says.")
+    max_out_share_rack: float = Field(0.5, gt=0, le=1, description="Largest share of a rack.")
+    max_out_share_domain: float = Field(0.25, gt=0, le=1, description="Largest share of an NVLink domain.")
+    max_out_share_partition: float = Field(0.1, gt=0, le=1, description="Largest share of a partition.")
+    rack_at_once: int = Field(1, ge=1, description="Nodes of one rack that we take before a person is asked.")
     cooldown_s: float = Field(3600.0, ge=0, description="No second action on a node within this time.")
+    rate_max: int = Field(6, ge=1, description="Nodes taken out within rate_s before a person is asked.")
+    rate_s: float = Field(3600.0, gt=0, description="The time of rate_max.")
     fresh_s: float = Field(60.0, gt=0, description="A node's state older than this refuses an action.")
+    shift_share: float = Field(
+        0.2, gt=0, le=1, description="Share of the fleet that breaks at once: trips the breaker."
+    )
+    shift_min: int = Field(5, ge=2, description="Fewer nodes than this never trip it.")
+    shift_s: float = Field(600.0, gt=0, description="What counts as at once.")
+    nearly_done_s: float = Field(900.0, ge=0, description="A job that must end within this is waited for.")
+    save_soon_s: float = Field(300.0, ge=0, description="A job that saves within this is waited for.")
+    maintenance_s: float = Field(3600.0, ge=0, description="Announced windows are kept clear from this long before.")
+    wide_nodes: int = Field(3, ge=2, description="A plan that takes so many nodes needs two persons.")
+    wide_gpus: int = Field(1024, ge=1, description="So does one that stops work on so many GPUs.")
+    protect_nodes: tuple[Names, ...] = Field((), description='Nodes never touched, as in ["login*"].')
+    protect_jobs: tuple[Names, ...] = Field((), description="Jobs never stopped: number, name, run, user or account.")
     lease_s: float = Field(60.0, gt=0, description="A claimed order whose process died is looked at again after this.")
-
-
-class Security(Section):
-    session_s: float = Field(43_200.0, gt=0, description="How long a sign-in lasts (12 h).")
-    lockout_after: int = Field(5, ge=1, description="Failed sign-ins before an account waits.")
-    lockout_s: float = Field(300.0, ge=0, description="How long it waits, in seconds.")
+    rule: tuple[PolicyRule, ...] = Field((), description="Rules that replace a kind's ladder; the first that fits.")
 
 
 class Settings(Section):
@@ -236,6 +270,11 @@ class Settings(Section):
     incidents: Incidents = Field(default_factory=Incidents)
     policy: Policy = Field(default_factory=Policy)
     security: Security = Field(default_factory=Security)
+    oidc: Oidc | None = None
+    proxy: Proxy | None = None
+    reliability: Reliability = Field(default_factory=Reliability)
+    report: Report = Field(default_factory=Report)
+    archive: Archive = Field(default_factory=Archive)
 
     @field_validator("cluster")
     @classmethod

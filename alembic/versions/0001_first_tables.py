@@ -26,7 +26,8 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
 TABLES = """
     exclusion decision orders cluster node device attempt allocation
     devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark wrapreport
-    incident entry message delivery users sessions tokens audit beat secret label modelartifact
+    incident entry message delivery users sessions tries tokens audit audithead beat secret label modelartifact
+    run runjob rollup reckoning
 """
 
 
@@ -42,11 +43,14 @@ def upgrade() -> None:
     _people()
     _system()
     _learning()
+    _reckoning()
 
 
 def downgrade() -> None:
     for name in reversed(TABLES.split()):
         op.drop_table(name)
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("DROP FUNCTION IF EXISTS audit_append_only()")
 
 
 def _table(name: str, columns: str, key: str, unique: str = "") -> None:
@@ -80,8 +84,8 @@ def _actions() -> None:
         "decision",
         """
         id:big cluster:text incident_id:big revision:count at:time mode:text state:text sentence:text
-        recommended:text plan:json advice:json blast:json guards:json dark:json decided_by:text decided_at:time?
-        note:text
+        recommended:text plan:json advice:json blast:json guards:json dark:json approvals:json decided_by:text
+        decided_at:time? note:text
     """,
         key="id",
         unique="cluster incident_id revision",
@@ -109,6 +113,7 @@ def _cluster() -> None:
         "cluster",
         """
         name:text simulated:flag kill_switch:flag kill_switch_by:text kill_switch_at:time?
+        breaker:text breaker_at:time? breaker_reset_by:text breaker_reset_at:time?
     """,
         key="name",
     )
@@ -240,6 +245,7 @@ def _events() -> None:
     op.create_index("ix_finding_cleared_at", "finding", ["cleared_at"])
     op.create_index("ix_finding_incident_id", "finding", ["incident_id"])
     op.create_index("ix_finding_key", "finding", ["cluster", "key", "raised_at"])
+    op.create_index("ix_finding_raised", "finding", ["cluster", "raised_at", "node"])
     _table(
         "detectorstate",
         """
@@ -314,8 +320,8 @@ def _people() -> None:
     _table(
         "users",
         """
-        id:big name:text role:text password_hash:text created_at:time disabled_at:time? failures:count
-        locked_until:time?
+        id:big name:text role:text password_hash:text origin:text subject:text clusters:json projects:json nodes:json
+        created_at:time disabled_at:time?
     """,
         key="id",
     )
@@ -323,16 +329,18 @@ def _people() -> None:
     _table(
         "sessions",
         """
-        id_hash:text user_id:big csrf:text created_at:time expires_at:time last_used_at:time
+        id_hash:text user_id:big csrf:text created_at:time expires_at:time ends_at:time last_used_at:time
+        address:text agent:text
     """,
         key="id_hash",
     )
+    _table("tries", "key:text failures:count at:time locked_until:time?", key="key")
     op.create_index("ix_sessions_user_id", "sessions", ["user_id"])
     _table(
         "tokens",
         """
-        id:big name:text scope:text token_hash:text created_at:time expires_at:time? last_used_at:time?
-        revoked_at:time?
+        id:big name:text scope:text token_hash:text clusters:json projects:json nodes:json created_at:time
+        created_by:text expires_at:time? last_used_at:time? revoked_at:time?
     """,
         key="id",
     )
@@ -344,6 +352,24 @@ def _people() -> None:
     """,
         key="id",
     )
+    _table("audithead", "id:big last_id:big hash:text", key="id")
+    _append_only("audit")
+
+
+def _append_only(table: str) -> None:
+    """The database itself refuses to change or drop a row."""
+    said = f"{table} is append-only"
+    if op.get_bind().dialect.name == "sqlite":
+        for verb in ("UPDATE", "DELETE"):
+            fires = f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table}"
+            op.execute(f"{fires} BEGIN SELECT RAISE(ABORT, '{said}'); END")
+        return
+    op.execute(
+        f"CREATE FUNCTION {table}_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{said}'; END $$"
+    )
+    fires = f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE ON {table}"
+    op.execute(f"{fires} FOR EACH ROW EXECUTE FUNCTION {table}_append_only()")
 
 
 def _system() -> None:
@@ -382,4 +408,37 @@ def _learning() -> None:
     """,
         key="id",
         unique="cluster name version",
+    )
+
+
+def _reckoning() -> None:
+    _table(
+        "run",
+        """
+        cluster:text name:text user:text account:text state:text nodes:count gpus:count began_at:time? moved_at:time
+        failed_at:time? failed_why:text attempts:count failures:count infra_failures:count ettr_low:float?
+        ettr_high:float? lost_low_gpu_s:float lost_high_gpu_s:float digest:text document:json
+    """,
+        key="cluster name",
+    )
+    op.create_index("ix_run_moved", "run", ["cluster", "moved_at"])
+    op.create_index("ix_run_state", "run", ["cluster", "state"])
+    _table("runjob", "cluster:text job:text run:text", key="cluster job")
+    op.create_index("ix_runjob_run", "runjob", ["run"])
+    _table(
+        "rollup",
+        """
+        cluster:text job:text node:text hour:time held_gpu_s:float productive_low_gpu_s:float
+        productive_high_gpu_s:float queue_gpu_s:float failures:count infra_failures:count findings:count
+        incidents:count out_s:float
+    """,
+        key="cluster job node hour",
+    )
+    op.create_index("ix_rollup_hour", "rollup", ["cluster", "hour"])
+    _table(
+        "reckoning",
+        """
+        cluster:text days:count at:time took_s:float document:json
+    """,
+        key="cluster days",
     )

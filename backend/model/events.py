@@ -43,7 +43,10 @@ class Event(SQLModel, table=True):
 class Finding(SQLModel, table=True):
     """One span of one level: raised, perhaps changed, perhaps cleared."""
 
-    __table_args__ = (Index("ix_finding_key", "cluster", "key", "raised_at"),)
+    __table_args__ = (
+        Index("ix_finding_key", "cluster", "key", "raised_at"),
+        Index("ix_finding_raised", "cluster", "raised_at", "node"),
+    )
     id: int | None = row_id()
     cluster: str
     key: str
