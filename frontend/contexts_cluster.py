@@ -34,7 +34,9 @@ class SeatRow:
 @dataclass(frozen=True, slots=True)
 class NodePage:
     frame: Frame  #: rail, bar, foot
-    answer: str  #: what it went through, and how it is now
+    answer: str  #: may work go there, with the first reason
+    course: str  #: what it went through, in a sentence
+    verdict: tuple[Link, ...]  #: every reason for the answer; those of incidents lead there
     facts: tuple[tuple[str, str], ...]  #: rack, leaf, NVLink domain, model, boot
     ranges: tuple[Range, ...]  #: how far back
     lanes: Figure  #: jobs, incidents, exclusions, outages, changes on one time axis

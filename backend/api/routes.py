@@ -22,7 +22,7 @@ from backend.api.bodies import BodyLimit
 from backend.api.guard import Callers
 from backend.api.intake import Intake
 from backend.api.problems import ProblemBody, install_problems
-from backend.api.snapshots import Snapshots
+from backend.snapshots import Snapshots
 
 PREFIX = "/api/v1"
 #: Answers any route may give beside its own.

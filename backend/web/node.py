@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -10,11 +11,14 @@ from fastapi import APIRouter, Depends, Request, Response
 from jinja2 import Environment
 from sqlmodel import Session
 
+from backend.answers import verdicts
 from backend.answers.device_history import DeviceHistory, device_history
 from backend.answers.fleet_state import natural
 from backend.answers.node_history import NodeHistory, node_history
 from backend.answers.odd_ones import Odd, odd_in
+from backend.answers.verdicts import Verdict
 from backend.model.past import DeviceSpan
+from backend.snapshots import Snapshots
 from backend.web import past
 from backend.web.base import NoPage, Visit, frame, page, visit
 from backend.web.figures import as_json, as_sheet
@@ -23,7 +27,7 @@ from frontend.contexts import Link, Twin
 from frontend.contexts_cluster import DevicePage, NodePage, SeatRow, VersionRow
 from frontend.figures.lanes import lanes
 from frontend.figures.theme import themes, tokens
-from frontend.words import age, ago, capital, clock, sentence
+from frontend.words import age, ago, capital, clock, first, sentence
 
 Seen = Annotated[Visit, Depends(visit)]
 MOST_CARDS = 64
@@ -122,11 +126,14 @@ def of_node(session: Session, seen: Visit, node: str, days: int) -> NodePage:
     start, end = past.bounds(seen, days)
     found = known_node(session, seen, node, start, end)
     bars = node_bars(found, seen.now)
+    sure = verdict_of(seen, node)
     odd = [one for one in odd_in(session, seen.watch.cluster)[0] if any(_is(who, node) for who in one.holders)]
     crumb = (Link("Fleet", seen.link("/fleet")), Link("Cluster", seen.link("/cluster")), Link(node, ""))
     return NodePage(
         frame=frame(session, seen, node, crumb, seen.link(f"/api/v1{past.node_path(node)}/history")),
-        answer=node_answer(found, bars, days),
+        answer=sentence(node_answer(found, sure)),
+        course=sentence(capital(past.gone_through(bars, start, end, days))),
+        verdict=verdict_rows(sure, seen) if stands(found) else (),
         facts=node_facts(found, seen),
         ranges=past.ranges(seen, past.node_path(node), days),
         lanes=past.figure(bars, seen, f"/figures/past{past.node_path(node)}", days, node),
@@ -137,17 +144,39 @@ def of_node(session: Session, seen: Visit, node: str, days: int) -> NodePage:
     )
 
 
-def node_answer(found: NodeHistory, bars: list[Bar], days: int) -> str:
-    said = past.gone_through(bars, found.start, found.end, days)
-    row = found.node
-    if row is None:
-        return sentence(f"{found.name} is not in the fleet; {said}")
-    if row.retired_at is not None:
-        return sentence(f"{found.name} left the fleet; {said}")
-    out = next((bar for bar in reversed(bars) if bar.lane == past.OUT and bar.end is None), None)
-    if out is not None:
-        return sentence(f"{found.name} is out; {said}")
-    return sentence(f"{found.name}: {said}")
+def stands(found: NodeHistory) -> bool:
+    """Is it a part of the fleet today?"""
+    return found.node is not None and found.node.retired_at is None
+
+
+def node_answer(found: NodeHistory, sure: Verdict) -> str:
+    """May work go there? The first reason with it."""
+    if found.node is None:
+        return f"{found.name} is not in the fleet"
+    if found.node.retired_at is not None:
+        return f"{found.name} left the fleet"
+    reason = sure.reasons[0] if sure.reasons else ""
+    told = first(re.sub(r" \(incident \d+, \w+\)$", "", reason))
+    if sure.verdict == "exclude":
+        return f"{'Keep work off' if sure.binding else 'Better keep work off'} {found.name}: {told}"
+    if sure.verdict == "suspect":
+        return f"{found.name} is suspect: {re.sub('^Its', 'its', told)}"
+    return f"Nobody vouches for {found.name}: {told}" if sure.verdict == "unknown" else f"{found.name} may take work"
+
+
+def verdict_of(seen: Visit, node: str) -> Verdict:
+    snapshots = seen.request.app.state.snapshots
+    assert isinstance(snapshots, Snapshots)
+    return verdicts.verdict(snapshots.of(seen.watch), node)
+
+
+def verdict_rows(sure: Verdict, seen: Visit) -> tuple[Link, ...]:
+    """Every reason; the one that an incident gives leads there."""
+    rows = []
+    for reason in sure.reasons:
+        number = re.search(r"\(incident (\d+), ", reason)
+        rows.append(Link(reason, seen.link(f"/incidents/{number[1]}") if number else ""))
+    return tuple(rows)
 
 
 def node_facts(found: NodeHistory, seen: Visit) -> tuple[tuple[str, str], ...]:

@@ -68,8 +68,15 @@ class Plan:
         return self.across * (self.wide + 1) - 1
 
     @property
+    def roomy(self) -> bool:
+        """Is there room for a rack's name above its own block? Else each aisle tells the name of its first rack."""
+        return not self.per_node and self.columns <= SMALL_CELLS
+
+    @property
     def left_px(self) -> int:
         """Width of what stands left of the cells."""
+        if self.roomy:
+            return 8
         longest = max((len(b.rack[:MOST_CHARS]) for b in self.blocks[:: self.across]), default=0)
         return 16 + CHAR_PX * max(4, longest)
 
@@ -150,7 +157,7 @@ def rack_map(places: Sequence[Place], marks: Sequence[Mark], theme: Theme, narro
             xaxis={"visible": False, "range": [-0.5 - EDGE, drawn.columns - 0.5 + EDGE], "fixedrange": True},
             yaxis=_aisle_axis(drawn, theme),
             shapes=[shape for shape, _ in rings],
-            annotations=[tag for _, tag in rings],
+            annotations=[*(tag for _, tag in rings), *(_heads(drawn, theme) if drawn.roomy else ())],
             meta={"map": _measures(drawn, places)},
         ),
     }
@@ -163,7 +170,7 @@ def _colours(theme: Theme) -> list[tuple[float, str]]:
 
 
 def _aisle_axis(drawn: Plan, theme: Theme) -> dict[str, Any]:
-    aisles = range(drawn.aisles)
+    aisles = () if drawn.roomy else range(drawn.aisles)
     return axis(
         theme,
         range=[drawn.rows - 0.5 + EDGE, -0.5 - EDGE],
@@ -173,6 +180,17 @@ def _aisle_axis(drawn: Plan, theme: Theme) -> dict[str, Any]:
         tickvals=[i * (drawn.tall + 1) + drawn.tall / 2 - 0.5 for i in aisles],
         ticktext=[inert(drawn.blocks[i * drawn.across].rack[:MOST_CHARS]) for i in aisles],
     ) | {"ticklabelstandoff": 8}
+
+
+def _heads(drawn: Plan, theme: Theme) -> list[dict[str, Any]]:
+    """The name of a rack above the first of its blocks."""
+    found = []
+    for b, block in enumerate(drawn.blocks):
+        if b and drawn.blocks[b - 1].rack == block.rack:
+            continue
+        x, y = drawn.corner(b)
+        found.append(words(theme, block.rack[:MOST_CHARS], x - 0.5, y - 0.5, xanchor="left", yanchor="bottom"))
+    return found
 
 
 def _measures(drawn: Plan, places: Sequence[Place]) -> dict[str, Any]:

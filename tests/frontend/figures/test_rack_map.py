@@ -112,7 +112,18 @@ def test_hostile_names_are_inert() -> None:
         [Place("n<b>1", "<img src=x>", ("ok",))], [Mark("n<b>1", 0, "failed", "<b>1")], LIGHT, narrow=False
     )
     assert "<" not in figure["layout"]["annotations"][0]["text"]
-    assert "<" not in figure["layout"]["yaxis"]["ticktext"][0]
+    assert not [tag for tag in figure["layout"]["annotations"] if "<" in tag["text"]]
+    many = rack_map([Place(f"n{i}", f"<b>{i // 8}", ("ok",) * 8) for i in range(160)], [], LIGHT, narrow=False)
+    assert many["layout"]["yaxis"]["ticktext"] and "<" not in many["layout"]["yaxis"]["ticktext"][0]
+
+
+def test_every_rack_is_named_once_where_there_is_room_and_each_aisle_where_there_is_not() -> None:
+    def told(racks: int, nodes: int) -> tuple[list[str], list[str]]:
+        layout = rack_map(fleet(racks, nodes), [], LIGHT, narrow=False)["layout"]
+        return [tag["text"] for tag in layout["annotations"]], list(layout["yaxis"]["ticktext"])
+
+    assert told(3, 16) == (["r001", "r002", "r003"], [])
+    assert told(32, 8) == ([], ["r001", "r017"])
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), max_size=60), st.booleans())
