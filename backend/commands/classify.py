@@ -20,8 +20,9 @@ import orjson
 from detectors.joblog.ends import end_of, error_file_lines
 from detectors.joblog.flight import MAX_BYTES, Dump, FlightError, Held, dump_of, held, load
 from detectors.joblog.names import rank_of
+from detectors.joblog.phrases import kept
 from detectors.joblog.reading import LogReader, Rules, Sheet
-from detectors.joblog.rules import CLEAN, kept
+from detectors.joblog.rules import CLEAN
 from detectors.joblog.stacks import Stand, compare, looks_like_stacks, main_stack
 from detectors.joblog.verdict import Quote, Verdict, held_up, judge
 from detectors.packaged import log_rules

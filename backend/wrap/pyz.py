@@ -17,6 +17,7 @@ CARRIED = (
     "backend/security/redact.py",
     "detectors/__init__.py",
     "detectors/joblog/__init__.py",
+    "detectors/joblog/phrases.py",
     "detectors/joblog/rules.py",
     "detectors/tables/joblog_rules.toml",
 )

@@ -24,7 +24,7 @@ _CLOCK = r"(?P<h>\d{2}):(?P<m>\d{2}):(?P<s>\d{2})(?:[.,:](?P<frac>\d{1,9}))?"
 _ISO = re.compile(
     r"[\[(]?(?P<y>\d{4})[-/](?P<mo>\d{2})[-/](?P<d>\d{2})[T _]"
     + _CLOCK
-    + r"\s?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2})?[\])]?[:,]?\s*",
+    + r"\s?(?P<zone>Z(?![A-Za-z])|UTC\b|[+-]\d{2}:?\d{2})?[\])]?[:,]?\s*",
     re.ASCII,
 )
 _US = re.compile(r"[\[(]?(?P<mo>\d{2})/(?P<d>\d{2})/(?P<y>\d{4}|\d{2}) " + _CLOCK + r"[\])]?[:,]?\s*", re.ASCII)

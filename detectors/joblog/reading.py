@@ -13,12 +13,9 @@ from detectors.joblog.excerpt import Window
 from detectors.joblog.lines import NO_YEAR, Line, expanded, gpu_in, host_in, rank_in, read_line
 from detectors.joblog.marks import Root, Seen, Watchdog, mark_of, root_of, watchdog_of
 from detectors.joblog.names import host_of, rank_of
-from detectors.joblog.rules import (
+from detectors.joblog.phrases import (
     CHAIN_LITERALS,
     IGNORED,
-    Hit,
-    Progress,
-    Table,
     chains,
     ended,
     kept,
@@ -26,6 +23,7 @@ from detectors.joblog.rules import (
     step_of,
     tried_again,
 )
+from detectors.joblog.rules import Hit, Progress, Table
 from detectors.scan import Scanner
 
 #: Hits of one rule and rank that are kept: the first ones, because the first cause is looked for.

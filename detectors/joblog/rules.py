@@ -8,10 +8,23 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence  # noqa: UP035  (3.8 has no collections.abc generics)
 
-#: Characters of a line that are looked at; a longer one is read in pieces before it comes here.
-MAX_CHARS = 8192
-#: Characters of a line that are kept for people.
-KEPT_CHARS = 400
+from detectors.joblog.phrases import (
+    IGNORED,
+    KEPT_CHARS,
+    MAX_CHARS,
+    chains,
+    ended,
+    in_sample,
+    is_code,
+    is_loud,
+    is_soft,
+    kept,
+    quoted,
+    step_of,
+    told,
+    tried_again,
+)
+
 #: Levels, from what may be first to what says only that something failed. good and note fail nothing.
 LEVELS = ("cause", "surface", "symptom", "echo", "note", "good")
 #: Signals that name a class by themselves (Linux numbers).
@@ -38,32 +51,6 @@ BUFFER_BYTES = 8192
 _BLOCK = re.compile(r"\[\[(\w+)\]\]")
 _PAIR = re.compile(r"(\w+) = (.*)")
 _LITERAL = re.compile(r"'''(.*?)'''|'([^']*)'")
-#: A line of program text, as a traceback quotes it, or of a configuration that is printed.
-_CODE = re.compile(
-    r"^(?:\[\w{1,16}\]:\s?|\d{1,5}: )?[\s│|❱>\d]{0,40}(?:raise |except |return |assert |elif |import "
-    r"|from [\w.]+ import|"
-    r"def |class |# |logger\.|logging\.|print\(|warnings\.warn|Namespace\(|export |SBATCH |#SBATCH|"
-    r"[A-Z][A-Z_]{4,40}=\S{0,40}(?:\s|$))"
-)
-#: Words that say somebody dealt with it, or that it is only told.
-_SOFT = re.compile(
-    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etry(?:ing)?\b(?! count| exceeded)|\bretries left"
-    r"|will (?:be )?retr|"
-    r"[Aa]ttempt \d+\s?(?:/|of)|\b[Ss]kipp(?:ing|ed)\b|[Ii]gnor(?:ed|ing)\b|[Ff]all(?:ing)?[ -]?back|\brecovered\b|"
-    r"\b[Cc]aught\b(?! (?:signal|SIG|collective))|[Nn]on-?fatal\b|\bhandled\b|Exception ignored|reconnect"
-)
-#: NCCL and c10d warn of what kills them, so their level says nothing.
-_LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog caught\b|elastic/")
-#: A word of prose; and what stands before the words of an exception or of a failed call.
-_PROSE = re.compile(r"(?<![\w.\-/])[a-z]{1,30}(?![\w\-/(=])")
-_RAISES = re.compile(r"(?:Error|Exception|failure(?: \d{1,4})? ?)\(?$")
-#: The line behind a failure says that it will be tried again.
-_AGAIN = re.compile(r"\b[Rr]etry(?:ing)?\b|\bretries left|[Tt]rying again|[Rr]econnecting|entering retry loop")
-_CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause")
-#: Words that chain tracebacks; a reader looks for them beside the literals of the rules.
-CHAIN_LITERALS = ("During handling of the above exception", "The above exception was the direct cause")
-#: Python tells of an exception that it threw away; the next one that is named is that one.
-IGNORED = "Exception ignored in"
 
 
 class RuleError(ValueError):
@@ -168,39 +155,16 @@ class Table:
 
     def hit(self, text: str, which: Iterable[int] | None = None, **place: Any) -> Hit | None:
         """The line as a hit, or None where no rule names it or it is quoted program text. ``place``: fields of Hit."""
-        found = None if _CODE.match(text) else self.best(text, which)
-        if found is None:
+        found = None if is_code(text) else self.best(text, which)
+        if found is None or in_sample(text, found[1].start()):
             return None
         rule, match = found
         words = {key: value.strip()[:KEPT_CHARS] for key, value in match.groupdict().items() if value}
-        loud = bool(_LOUD.search(text[:MAX_CHARS]))
-        soft = not loud and bool(_SOFT.search(text[:MAX_CHARS]))
+        loud = is_loud(text)
+        soft = not loud and is_soft(text)
         if rule.exclude != "no" and not loud:
             soft = soft or told(text[:MAX_CHARS], match.start(), match.end())
         return Hit(rule=rule, text=kept(text), soft=soft, words=words, **place)
-
-
-def told(text: str, start: int, end: int) -> bool:
-    """Are the words from ``start`` to ``end`` only quoted, or a part of prose, and so nobody's report of a fault?
-
-    A report stands behind a colon or at the beginning, and ends there; what people write has words on both sides.
-    """
-    before = text[max(0, start - 400) : start]
-    for quote in "\"'`":
-        opened = [at for at in range(len(before)) if before[at] == quote and _opens(before, at)]
-        closed = opened and any(before[at] == quote for at in range(opened[-1] + 1, len(before)))
-        if opened and not closed and quote in text[end : end + 400]:
-            return True
-    if "NVRM" in before[-200:]:
-        return False
-    ahead = re.split(r"[:|\]]|[.?!;] ", before)[-1]
-    behind = re.split(r"[.;,:!?()\[\]]", text[end : end + 200], maxsplit=1)[0]
-    return len(_PROSE.findall(ahead)) > 3 or len(_PROSE.findall(behind)) > 4
-
-
-def _opens(text: str, at: int) -> bool:
-    """Does a quote open here? Not one within a word, nor the one of an exception's own words."""
-    return not text[at - 1 : at].isalnum() and not _RAISES.search(text[max(0, at - 40) : at])
 
 
 def _indexed(literals: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -218,21 +182,6 @@ def _indexed(literals: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 def _grams_of(literal: str) -> set[str]:
     return {literal[at : at + GRAM] for at in range(len(literal) - GRAM + 1)}
-
-
-def kept(line: str) -> str:
-    """Printable, on one line, short."""
-    return "".join(c if c.isprintable() else " " for c in line[:KEPT_CHARS]).strip()
-
-
-def chains(line: str) -> bool:
-    """True for the line between two tracebacks of one failure."""
-    return bool(_CHAIN.search(line[:MAX_CHARS]))
-
-
-def tried_again(lines: str) -> bool:
-    """Do the lines right behind a failure say that it will be tried again?"""
-    return bool(_AGAIN.search(lines[:MAX_CHARS]))
 
 
 def read_table(text: str) -> Table:
@@ -425,67 +374,3 @@ def sure_of(hit: Hit) -> float:
     """How sure a rule is, 0 to 1: how exactly it names its failure, less for words that were only told."""
     base = {"cause": 0.9, "surface": 0.75, "symptom": 0.7, "note": 0.8, "echo": 0.5}[hit.level]
     return max(0.3, min(0.99, base + (hit.rule.precedence - 50) / 400 - (0.25 if hit.soft else 0.0)))
-
-
-#: The last line of a traceback, where nothing is indented: the name of an exception and what it says.
-_RAISED = re.compile(
-    r"(?:\S{1,80} ){0,4}[A-Za-z_][\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Warning|Timeout)\b(?::|\s|$)"
-)
-
-
-def quoted(before: str, line: str) -> bool:
-    """Is a line a source line that a traceback quotes under its ``File "x", line 3``?
-
-    Such a line is indented deeper than the one before it. Where the source is not at hand (compiled, ``<stdin>``) the
-    exception itself stands there.
-    """
-    at = before.find('File "')
-    if at < 0 or '", line ' not in before:
-        return False
-    if before[max(0, at - 2) : at] == "  ":
-        return line[at : at + 1].isspace()
-    return not _RAISED.match(line)
-
-
-_STEP = re.compile(
-    r"\b(?:global_?step|step|iter(?:ation)?|update|num_updates|batch)s?\b['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,12})"
-    r"[^\n]{0,120}?(?:loss|ppl|lr\b|tok|it/s|s/it|ms\b|samples|time|acc|grad|\d%)",
-    re.ASCII | re.IGNORECASE,
-)
-_BAR = re.compile(r"\d{1,3}%\|[^\n|]{0,200}\|\s{0,4}(\d{1,12})/\d{1,12}|'loss': [\d.]{1,24}", re.ASCII)
-_DONE = re.compile(
-    r"(?:[Tt]raining|[Tt]rain|[Rr]un|[Jj]ob|[Ff]ine-?tuning|[Pp]retraining|[Ee]valuation|[Ee]xperiment|[Ss]cript"
-    r"|[Gg]eneration|[Ii]nference|[Ww]orker group)"
-    r"(?: is| has| was| run| job| loop)?(?: been)? (?:successfully )?(?:completed?|finished|done|succeeded"
-    r"|ended (?:well|successfully))"
-    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:training|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS"
-    r"|Finished)\b(?!:)"
-    r"|\*{3,} train metrics \*{3,}|['\"]?train_runtime['\"]?\s*[:=]|max_(?:steps|epochs)=[-\d]+` reached"
-    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b|State=COMPLETED|\bCOMPLETED\b|[Ss]ucceeded\b"
-    r"|exit(?:ed|ing) (?:normally|cleanly)"
-    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|Total training time|training took"
-    r"|peak memory (?:consumption|usage)",
-    re.ASCII,
-)
-_NOT_DONE = re.compile(
-    r"\b(?:not|never|fail\w*|error|abort\w*|un|in)[ -]?(?:completed?|finished|done|succeed\w*)"
-    r"|[Ee]poch \d+(?:/\d+)? (?:done|finished|complete)|"
-    r"\b(?:step|iteration|batch|shard) \d+ (?:done|finished|complete)",
-    re.ASCII,
-)
-
-
-def step_of(line: str) -> int | None:
-    """Number of the training step a line tells of, -1 for one without a number, None for any other line."""
-    line = line[:1000]
-    bar = _BAR.search(line)
-    if bar:
-        return int(bar[1]) if bar[1] else -1
-    found = _STEP.search(line)
-    return int(found[1]) if found else None
-
-
-def ended(line: str) -> bool:
-    """Does a line say that the job ended well?"""
-    line = line[:1000]
-    return bool(_DONE.search(line)) and not _NOT_DONE.search(line)

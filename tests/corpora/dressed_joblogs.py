@@ -108,7 +108,10 @@ FOLLOWED = (
         "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, "
         "remote process exited or there was a network error, NCCL version 2.26.2",
     ),
-    (4.0, "W0914 {clock} 8 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 7 closing signal SIGTERM"),
+    (
+        4.0,
+        "W0914 {clock} 8 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 7 closing signal SIGTERM",
+    ),
     (3.0, "*** Process received signal 15 (SIGTERM); exiting"),
 )
 NAMES = (
@@ -152,7 +155,10 @@ def _job(name: str, n: int, log_class: str, exclude: str, form: str, words: str,
         at = BEGIN + timedelta(seconds=off[node])
         told = [(at, f"{node} rank {rank}/16 local_rank {rank % 4} start")]
         last = 9 if not words and rank == who.rank else 25
-        told += [(at + timedelta(seconds=10 * k + r.random() * 0.1), f"step {k} loss {4 - k / 50:.3f}") for k in range(1, last)]
+        told += [
+            (at + timedelta(seconds=10 * k + r.random() * 0.1), f"step {k} loss {4 - k / 50:.3f}")
+            for k in range(1, last)
+        ]
         broke = at + timedelta(seconds=251)
         if rank == who.rank and not words.startswith("kernel:"):
             told += [(broke, line) for line in _raised(words.replace("{node}", node))]

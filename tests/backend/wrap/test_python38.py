@@ -23,6 +23,7 @@ OURS = {
     "backend.security.redact",
     "detectors",
     "detectors.joblog",
+    "detectors.joblog.phrases",
     "detectors.joblog.rules",
 }
 FILES = [ROOT / name for name in pyz.members(str(ROOT)) if name.endswith(".py")]

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from detectors.joblog.rules import MAX_CHARS, Rule, classify_lines
+from detectors.joblog.phrases import MAX_CHARS
+from detectors.joblog.rules import Rule, classify_lines
 from tests.detectors.joblog.reads import rules, sheet, verdict
 
 #: An escape, a set, or a repeat that may go on without end.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.joblog.rules import classify_lines, quoted
+from detectors.joblog.phrases import quoted
+from detectors.joblog.rules import classify_lines
 from tests.detectors.joblog.reads import rules, verdict
 
 SAID = "RuntimeError: CUDA error: an illegal memory access was encountered"

@@ -1,0 +1,172 @@
+"""Words by which a line of a training log tells what it is: quoted, told in passing, a step, an end that went well.
+
+The standard library only, and nothing newer than Python 3.8: the job wrapper carries this file to compute nodes.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Characters of a line that are looked at; a longer one is read in pieces before it comes here.
+MAX_CHARS = 8192
+#: Characters of a line that are kept for people.
+KEPT_CHARS = 400
+#: A line of program text, as a traceback quotes it, or of a configuration that is printed.
+_CODE = re.compile(
+    r"^(?:\[\w{1,16}\]:\s?|\d{1,5}: )?[\s│|❱>\d]{0,40}(?:raise |except |return |assert |elif |import "
+    r"|from [\w.]+ import|"
+    r"def |class |# |logger\.|logging\.|print\(|warnings\.warn|Namespace\(|export |SBATCH |#SBATCH|"
+    r"[A-Z][A-Z_]{4,40}=\S{0,40}(?:\s|$))"
+)
+#: Words that say somebody dealt with it, or that it is only told.
+_SOFT = re.compile(
+    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etry(?:ing)?\b(?! count| exceeded)|\bretries left"
+    r"|will (?:be )?retr|"
+    r"[Aa]ttempt \d+\s?(?:/|of)|\b[Ss]kipp(?:ing|ed)\b|[Ii]gnor(?:ed|ing)\b|[Ff]all(?:ing)?[ -]?back|\brecovered\b|"
+    r"\b[Cc]aught\b(?! (?:signal|SIG|collective))|[Nn]on-?fatal\b|\bhandled\b|Exception ignored|reconnect"
+)
+#: NCCL and c10d warn of what kills them, so their level says nothing.
+_LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog caught\b|elastic/")
+#: A word of prose; and what stands before the words of an exception or of a failed call.
+_PROSE = re.compile(r"(?<![\w.\-/])[a-z]{1,30}(?![\w\-/(=])")
+_RAISES = re.compile(r"(?:Error|Exception|failure(?: \d{1,4})? ?)\(?$")
+#: The line behind a failure says that it will be tried again.
+_AGAIN = re.compile(r"\b[Rr]etry(?:ing)?\b|\bretries left|[Tt]rying again|[Rr]econnecting|entering retry loop")
+_CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause")
+#: Words that chain tracebacks; a reader looks for them beside the literals of the rules.
+CHAIN_LITERALS = ("During handling of the above exception", "The above exception was the direct cause")
+#: Python tells of an exception that it threw away; the next one that is named is that one.
+IGNORED = "Exception ignored in"
+
+
+#: Text that a model reads or writes, printed beside what the program itself has to say.
+_SAMPLE = re.compile(
+    r"\b(?:sample|prompt|text|input|output|completion|response|question|answer|document|example|target|caption"
+    r"|instruction|reference|prediction|generated|decoded|content|query|label)s?(?:[ _]?(?:text|\d{1,9}))?"
+    r"(?:\[\d{1,9}\])?['\"]?\s?[:=]\s?['\"]",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def is_code(line: str) -> bool:
+    """Is it program text or a printed configuration?"""
+    return bool(_CODE.match(line))
+
+
+def is_loud(line: str) -> bool:
+    """Does it come from who warns of what kills it, whatever level it gives?"""
+    return bool(_LOUD.search(line[:MAX_CHARS]))
+
+
+def is_soft(line: str) -> bool:
+    """Do its words say that somebody dealt with it, or that it is only told?"""
+    return bool(_SOFT.search(line[:MAX_CHARS]))
+
+
+def in_sample(text: str, start: int) -> bool:
+    """Do the words from ``start`` stand in a quoted text that a model reads or writes?"""
+    before = text[max(0, start - 2000) : start]
+    opened = [found.end() for found in _SAMPLE.finditer(before)]
+    return bool(opened) and before[opened[-1] - 1] not in before[opened[-1] :]
+
+
+def told(text: str, start: int, end: int) -> bool:
+    """Are the words from ``start`` to ``end`` only quoted, or a part of prose, and so nobody's report of a fault?
+
+    A report stands behind a colon or at the beginning, and ends there; what people write has words on both sides.
+    """
+    before = text[max(0, start - 400) : start]
+    for quote in "\"'`":
+        opened = [at for at in range(len(before)) if before[at] == quote and _opens(before, at)]
+        closed = opened and any(before[at] == quote for at in range(opened[-1] + 1, len(before)))
+        if opened and not closed and quote in text[end : end + 400]:
+            return True
+    if "NVRM" in before[-200:]:
+        return False
+    ahead = re.split(r"[:|\]]|[.?!;] ", before)[-1]
+    behind = re.split(r"[.;,:!?()\[\]]", text[end : end + 200], maxsplit=1)[0]
+    return len(_PROSE.findall(ahead)) > 3 or len(_PROSE.findall(behind)) > 4
+
+
+def _opens(text: str, at: int) -> bool:
+    """Does a quote open here? Not one within a word, nor the one of an exception's own words."""
+    return not text[at - 1 : at].isalnum() and not _RAISES.search(text[max(0, at - 40) : at])
+
+
+def kept(line: str) -> str:
+    """Printable, on one line, short."""
+    return "".join(c if c.isprintable() else " " for c in line[:KEPT_CHARS]).strip()
+
+
+def chains(line: str) -> bool:
+    """True for the line between two tracebacks of one failure."""
+    return bool(_CHAIN.search(line[:MAX_CHARS]))
+
+
+def tried_again(lines: str) -> bool:
+    """Do the lines right behind a failure say that it will be tried again?"""
+    return bool(_AGAIN.search(lines[:MAX_CHARS]))
+
+
+#: The last line of a traceback, where nothing is indented: the name of an exception and what it says.
+_RAISED = re.compile(
+    r"(?:\S{1,80} ){0,4}[A-Za-z_][\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Warning|Timeout)\b(?::|\s|$)"
+)
+
+
+def quoted(before: str, line: str) -> bool:
+    """Is a line a source line that a traceback quotes under its ``File "x", line 3``?
+
+    Such a line is indented deeper than the one before it. Where the source is not at hand (compiled, ``<stdin>``) the
+    exception itself stands there.
+    """
+    at = before.find('File "')
+    if at < 0 or '", line ' not in before:
+        return False
+    if before[max(0, at - 2) : at] == "  ":
+        return line[at : at + 1].isspace()
+    return not _RAISED.match(line)
+
+
+_STEP = re.compile(
+    r"\b(?:global_?step|step|iter(?:ation)?|update|num_updates|batch)s?\b['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,12})"
+    r"[^\n]{0,120}?(?:loss|ppl|lr\b|tok|it/s|s/it|ms\b|samples|time|acc|grad|\d%)",
+    re.ASCII | re.IGNORECASE,
+)
+_BAR = re.compile(r"\d{1,3}%\|[^\n|]{0,200}\|\s{0,4}(\d{1,12})/\d{1,12}|'loss': [\d.]{1,24}", re.ASCII)
+_DONE = re.compile(
+    r"(?:[Tt]raining|[Tt]rain|[Rr]un|[Jj]ob|[Ff]ine-?tuning|[Pp]retraining|[Ee]valuation|[Ee]xperiment|[Ss]cript"
+    r"|[Gg]eneration|[Ii]nference|[Ww]orker group)"
+    r"(?: is| has| was| run| job| loop)?(?: been)? (?:successfully )?(?:completed?|finished|done|succeeded"
+    r"|ended (?:well|successfully))"
+    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:training|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS"
+    r"|Finished)\b(?!:)"
+    r"|\*{3,} train metrics \*{3,}|['\"]?train_runtime['\"]?\s*[:=]|max_(?:steps|epochs)=[-\d]+` reached"
+    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b|State=COMPLETED|\bCOMPLETED\b|[Ss]ucceeded\b"
+    r"|exit(?:ed|ing) (?:normally|cleanly)"
+    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|Total training time|training took"
+    r"|peak memory (?:consumption|usage)",
+    re.ASCII,
+)
+_NOT_DONE = re.compile(
+    r"\b(?:not|never|fail\w*|error|abort\w*|un|in)[ -]?(?:completed?|finished|done|succeed\w*)"
+    r"|[Ee]poch \d+(?:/\d+)? (?:done|finished|complete)|"
+    r"\b(?:step|iteration|batch|shard) \d+ (?:done|finished|complete)",
+    re.ASCII,
+)
+
+
+def step_of(line: str) -> int | None:
+    """Number of the training step a line tells of, -1 for one without a number, None for any other line."""
+    line = line[:1000]
+    bar = _BAR.search(line)
+    if bar:
+        return int(bar[1]) if bar[1] else -1
+    found = _STEP.search(line)
+    return int(found[1]) if found else None
+
+
+def ended(line: str) -> bool:
+    """Does a line say that the job ended well?"""
+    line = line[:1000]
+    return bool(_DONE.search(line)) and not _NOT_DONE.search(line)
