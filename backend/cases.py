@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from sqlmodel import Session
 
 from backend.clock import unix
-from backend.facts import AttemptFacts, Case, NodeFacts, PastOrder, PlannedStep, Rung, Verb
+from backend.facts import AttemptFacts, Case, IncidentFacts, NodeFacts, PastOrder, PlannedStep, Rung, Verb
 from backend.incidents import lifecycle
 from backend.model.actions import Decision, Order
 from backend.model.incidents import Incident
-from backend.store import actions, system
+from backend.store import actions, incidents, outages, system
 from backend.store import cluster as cluster_rows
 from backend.watch import Watch
 
@@ -29,19 +30,40 @@ def case_of(
     but_decision: int | None = None,
 ) -> Case:
     """``node`` replaces the stored state by one just read; ``but_decision`` leaves its own orders out of the past."""
-    now = watch.clock.now()
+    found = case_about(session, watch, lifecycle.facts_of(incident), node=node, but_decision=but_decision)
+    standing = actions.latest_decision(session, incident.id or 0)
+    return replace(found, approved_by=tuple(standing.approvals)) if standing is not None else found
+
+
+def case_about(
+    session: Session,
+    watch: Watch,
+    incident: IncidentFacts,
+    *,
+    node: NodeFacts | None = None,
+    but_decision: int | None = None,
+) -> Case:
+    """The case of an incident that may never have been: what a policy is tried on."""
+    now, limits = watch.clock.now(), watch.rules.limits
     fleet = cluster_rows.node_facts(session, watch.cluster, gpus_of=incident.node)
     if node is not None:
         fleet = [node if known.name == node.name else known for known in fleet]
     at = next((known for known in fleet if known.name == incident.node), None)
     past = actions.orders_since(session, watch.cluster, now - MEMORY)
+    running = cluster_rows.running(session, watch.cluster)
+    since = now - timedelta(seconds=limits.shift_s)
+    soon = now + timedelta(seconds=limits.maintenance_s)
     return Case(
         now=unix(now),
         mode=watch.rules.mode,
-        incident=lifecycle.facts_of(incident),
+        incident=incident,
         node=at,
         fleet=tuple(fleet),
-        jobs=jobs_on(cluster_rows.running(session, watch.cluster), incident.node),
+        jobs=jobs_on(running, incident.node),
+        running=tuple(running),
+        maintenances=tuple(outages.maintenances(session, watch.cluster, now, soon)),
+        struck=incidents.struck(session, watch.cluster, since),
+        breaker=system.breaker(session, watch.cluster),
         past=tuple(past_of(o) for o in past if o.decision_id != but_decision),
         can=watch.backend.can if watch.backend is not None else frozenset(),
         kill_switch=system.kill_switch(session, watch.cluster),

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.columns import Columns
 from backend.reported import ReportFacts
 from detectors.model import FaultKind, Severity
 
@@ -46,11 +47,18 @@ class Rung(StrEnum):
 
 
 class Verb(StrEnum):
-    """What an order asks of a cluster: the only writes a backend knows."""
+    """What an order asks of a cluster or of a hand beside it: the only writes a backend knows."""
 
     DRAIN = "drain"
     RESUME = "resume"
     REQUEUE = "requeue"
+    REBOOT = "reboot"
+    CHECK = "check"
+    TICKET = "ticket"
+
+
+#: What every scheduler can do; the other verbs are said by those backends that have them.
+SCHEDULES = frozenset({Verb.DRAIN, Verb.RESUME, Verb.REQUEUE})
 
 
 # --- one read of a source -------------------------------------------------------------------------------------------
@@ -299,6 +307,7 @@ class Batch:
     nothing is lost and nothing comes twice. more: the source was not at its end; read again at once.
     listing: ``nodes`` names every node that its source has (True), or some of them (False); None = it does not say.
     A read that failed half-way is never a listing: by what a listing leaves out, nodes leave the fleet.
+    columns: samples of series that are known already, beside those of ``series``.
     """
 
     source: str
@@ -321,6 +330,7 @@ class Batch:
     cables: tuple[CableFacts, ...] = ()
     reports: tuple[ReportFacts, ...] = ()
     listing: bool | None = None
+    columns: Columns | None = None
 
 
 # --- incidents ------------------------------------------------------------------------------------------------------
@@ -379,7 +389,12 @@ class PastOrder:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything a decision may depend on."""
+    """Everything a decision may depend on.
+
+    running: all jobs of the fleet; waiting: (job, partition, nodes it asks for). saves: job -> (when its last checkpoint
+    finished, how far they are apart). struck: nodes that broke lately. breaker: why it was tripped, "" = closed.
+    approved_by: who approved this plan so far.
+    """
 
     now: float
     mode: Mode
@@ -392,6 +407,13 @@ class Case:
     kill_switch: bool = False
     excluded: frozenset[str] = frozenset()
     dark: tuple[str, ...] = ()
+    running: tuple[AttemptFacts, ...] = ()
+    waiting: tuple[tuple[str, str, int], ...] = ()
+    saves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    maintenances: tuple[MaintenanceFacts, ...] = ()
+    struck: frozenset[str] = frozenset()
+    breaker: str = ""
+    approved_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
+from backend import breaker
 from backend.act.base import reason_text
 from backend.cases import case_of, plan_of
 from backend.decide.decide import decide
 from backend.decide.guards import judge
+from backend.decide.storm import is_wide
 from backend.facts import DecisionFacts, GuardVerdict, Rung, Verb
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.incidents import Incident
@@ -42,6 +44,7 @@ class Conflict(Exception):
 
 def propose(watch: Watch) -> bool:
     """Decide about each live incident that changed since it was last decided. True when there was one."""
+    breaker.look(watch)
     with watch.store.read() as session:
         undecided = {(row.id or 0, row.revision): None for row in incidents.undecided(session, watch.cluster)}
     now = watch.clock.now()
@@ -93,7 +96,8 @@ def propose_one(session: Session, watch: Watch, incident: Incident) -> None:
         standing.guards = [asdict(guard) for guard in facts.guards]
         incident.decided_revision = incident.revision - 1
         watch.judge_again[(incident.id or 0, incident.revision)] = now + timedelta(seconds=AGAIN_S)
-    announce(session, watch, incident, standing, "opened")
+    if not breaker.said_by(session, watch, incident):
+        announce(session, watch, incident, standing, "opened")
 
 
 def settled_by(standing: Decision, facts: DecisionFacts) -> bool:
@@ -131,16 +135,27 @@ def _store_decision(session: Session, incident: Incident, facts: DecisionFacts, 
 def approve(session: Session, watch: Watch, decision: Decision, actor: str, note: str) -> Decision:
     """The click: guards run again on what is known now, then the plan becomes an exclusion and orders.
 
-    Raises Conflict where the decision no longer waits, Refused where a guard says no; then nothing has happened.
+    A wide plan waits for a second person. Raises Conflict where the decision no longer waits, Refused where a guard
+    says no; then nothing has happened.
     """
     if decision.state != "proposed":
         raise Conflict(f"Decision {decision.id} is {decision.state}; it no longer waits for anybody.")
-    incident = session.get_one(Incident, decision.incident_id)
+    incident, limits, plan = session.get_one(Incident, decision.incident_id), watch.rules.limits, plan_of(decision)
     case = case_of(session, watch, incident)
-    guards = judge(case, plan_of(decision), watch.rules.limits)
+    guards = judge(case, plan, limits)
     if any(g.verdict == "refuses" for g in guards):
         raise Refused(guards)
     now = watch.clock.now()
+    if is_wide(case, plan, limits):
+        if actor in decision.approvals:
+            raise Conflict(f"{actor} approved decision {decision.id} already; another person has to as well.")
+        decision.approvals = [*decision.approvals, actor]
+        decision.guards = [asdict(g) for g in judge(replace(case, approved_by=tuple(decision.approvals)), plan, limits)]
+        session.add(decision)
+        if len(decision.approvals) < 2:
+            said = f"{actor} approved; a second person has to as well: {decision.sentence}"
+            incidents.tell(session, incident, now, "approved_once", said, actor)
+            return decision
     change = {"state": "approved", "decided_by": actor, "decided_at": now, "note": note}
     if not claim(session, Decision, decision.id, {"state": "proposed"}, change):
         raise Conflict(f"Somebody else decided about decision {decision.id} a moment ago.")

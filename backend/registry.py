@@ -31,7 +31,8 @@ from backend.clients.slurm_kept import KeptByRest
 from backend.clients.slurm_rest import SlurmRest
 from backend.clients.slurm_surface import Slurm
 from backend.clock import Clock, utc
-from backend.decide.guards import Limits
+from backend.decide.limits import Limits
+from backend.decide.rules import Rule
 from backend.facts import AttemptFacts
 from backend.history import KEPT, History, Mode
 from backend.ingest import kmsg
@@ -56,7 +57,7 @@ from backend.notify.email import EmailNotifier
 from backend.notify.slack import SlackNotifier
 from backend.proposals import reconsider
 from backend.ring import Ring
-from backend.settings import Cluster, Prometheus, Settings
+from backend.settings import Cluster, Policy, Prometheus, Settings
 from backend.store import cluster as cluster_rows
 from backend.store import system
 from backend.store.engine import Store, migrate, open_store
@@ -197,17 +198,17 @@ def rules_of(settings: Settings, channels: tuple[str, ...], simulated: bool) -> 
         fold_s=incidents.fold_s,
         lease_s=policy.lease_s,
         notify_from=Severity.of(incidents.notify_from),
-        limits=Limits(
-            max_out_share=policy.max_out_share,
-            max_out_min=policy.max_out_min,
-            cooldown_s=policy.cooldown_s,
-            fresh_s=policy.fresh_s,
-            exclude_s=policy.exclude_s,
-        ),
+        limits=limits_of(policy),
         channels=channels,
         url=public_url(settings),
         simulated=simulated,
     )
+
+
+def limits_of(policy: Policy) -> Limits:
+    """The policy as the pure rooms take it."""
+    numbers = policy.model_dump(exclude={"rule", "lease_s"})
+    return Limits(**numbers, rules=tuple(Rule(**rule.model_dump()) for rule in policy.rule))
 
 
 def public_url(settings: Settings) -> str:

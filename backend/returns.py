@@ -6,6 +6,7 @@ from datetime import datetime
 
 from sqlmodel import Session
 
+from backend import breaker
 from backend.facts import Verb
 from backend.incidents import lifecycle
 from backend.model.actions import Order
@@ -22,7 +23,8 @@ UNDO_AGAIN_S = 60.0
 def settle_returns(watch: Watch) -> bool:
     """Incidents seen and clear for hold_s: give their nodes back, then close them. True when one moved."""
     with watch.store.read() as session:
-        ready = [row.id for row in incidents.cleared(session, watch.cluster, watch.rules.hold_s)]
+        cleared = incidents.cleared(session, watch.cluster, watch.rules.hold_s)
+        ready = [row.id for row in cleared if row.kind != breaker.KIND or row.resolving_by]
     moved = False
     for incident_id in ready:
         with watch.turn() as session:

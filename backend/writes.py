@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
-from backend import proposals, returns
+from backend import breaker, proposals, returns
 from backend.auth import Person, allows
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.base import LARGEST_ID
@@ -253,3 +253,13 @@ def set_kill_switch(watch: Watch, on: bool, person: Person) -> None:
     """Stop every action at once, or let them go on. Only an admin."""
     with _writing(watch, person, "admin", "kill switch on" if on else "kill switch off", watch.cluster) as session:
         system.set_kill_switch(session, watch.cluster, on, person.name, watch.clock.now())
+
+
+def reset_breaker(watch: Watch, person: Person) -> str:
+    """Close the breaker again. Only an admin. Returns why it had been tripped; Conflict where it is closed."""
+    with _writing(watch, person, "admin", "reset breaker", watch.cluster) as session:
+        was = breaker.reset(session, watch, person.name)
+        if not was:
+            raise Conflict("The breaker is closed; there is nothing to reset.")
+    watch.wake.set()
+    return was

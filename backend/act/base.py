@@ -51,6 +51,11 @@ class ClusterBackend(Protocol):
         ...
 
 
+def unable(name: str, verb: Verb) -> ActionError:
+    """What a backend says of a verb that is not among those it ``can``."""
+    return ActionError(f"{name} cannot {verb}", permanent=True)
+
+
 def reason_text(kind: str, gpu: str, incident: int) -> str:
     """``[watchkeeper] gpu_bus_loss gpu=3 inc=812``: what stands in the scheduler's reason field."""
     middle = f" gpu={gpu}" if gpu else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from backend.act.base import ActionError
-from backend.facts import NodeFacts, OrderFacts, Outcome, Verb
+from backend.facts import SCHEDULES, NodeFacts, OrderFacts, Outcome, Verb
 
 
 class DryRunBackend:
@@ -20,7 +20,7 @@ class DryRunBackend:
 
     @property
     def can(self) -> frozenset[Verb]:
-        return frozenset(Verb)
+        return SCHEDULES
 
     def inventory(self) -> Sequence[NodeFacts]:
         return self._inventory()
@@ -51,3 +51,5 @@ def _said(order: OrderFacts) -> str:
         case Verb.REQUEUE:
             avoiding = f", avoiding {', '.join(order.exclude)}" if order.exclude else ""
             return f"requeue job {order.job}{avoiding}"
+        case _:
+            return f"{order.verb} {order.node}"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from backend.act.base import ActionError, owner_of
+from backend.act.base import ActionError, owner_of, unable
 from backend.act.kubernetes_requeue import evict_all, refuse_requeue
 from backend.clients.hostlist import is_host, render
 from backend.clients.kubernetes import KubeClient, KubeError
@@ -34,7 +34,7 @@ from backend.clients.kubernetes_json import objects, text
 from backend.clients.kubernetes_nodes import NodeRecord, node_of, with_work
 from backend.clients.kubernetes_pods import Pod, pod_of
 from backend.clock import Clock, unix
-from backend.facts import NodeFacts, OrderFacts, Outcome, Verb
+from backend.facts import SCHEDULES, NodeFacts, OrderFacts, Outcome, Verb
 
 #: Pods that still hold something: what the API server can sort out for us.
 ALIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -70,7 +70,7 @@ class KubernetesBackend:
 
     @property
     def can(self) -> frozenset[Verb]:
-        return frozenset(Verb)
+        return SCHEDULES
 
     def inventory(self) -> Sequence[NodeFacts]:
         with _asking():
@@ -113,6 +113,8 @@ class KubernetesBackend:
                     return self._resume(order)
                 case Verb.REQUEUE:
                     return self._requeue(order)
+                case _:
+                    raise unable(self.name, order.verb)
 
     def settle(self, order: OrderFacts) -> Outcome | None:
         with _asking():

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from backend.act.base import ActionError, owner_of
+from backend.act.base import ActionError, owner_of, unable
 from backend.clients.hostlist import render
 from backend.clients.slurm import SlurmError
 from backend.clients.slurm_records import Job, holders
 from backend.clients.slurm_surface import Slurm
 from backend.clock import Clock
-from backend.facts import NodeFacts, OrderFacts, Outcome, Verb
+from backend.facts import SCHEDULES, NodeFacts, OrderFacts, Outcome, Verb
 
 #: Reasons that Slurm itself writes on a node that went down: a state, nobody's decision (man slurm.conf).
 SLURMS_OWN = ("not responding", "node unexpectedly rebooted")
@@ -40,7 +40,7 @@ class SlurmBackend:
 
     @property
     def can(self) -> frozenset[Verb]:
-        return frozenset(Verb)
+        return SCHEDULES
 
     def inventory(self) -> Sequence[NodeFacts]:
         with _asking():
@@ -71,6 +71,8 @@ class SlurmBackend:
                 return self._resume(order)
             case Verb.REQUEUE:
                 return self._requeue(order)
+            case _:
+                raise unable(self.name, order.verb)
 
     def settle(self, order: OrderFacts) -> Outcome | None:
         if order.verb is Verb.REQUEUE:

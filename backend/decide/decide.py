@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from backend.decide.guards import Limits, judge
-from backend.decide.policy import cause_of, node_of, propose
+from backend.decide.policy import acted_before, cause_of, node_of, propose
+from backend.decide.rules import rule_for, ruled
 from backend.facts import Blast, Case, DecisionFacts, PlannedStep, Rung, Verb
 from detectors.catalogue import Kind
 
 
 def decide(case: Case, kinds: Mapping[str, Kind], limits: Limits) -> DecisionFacts:
     """What to do about ``case.incident``. Pure: the same case gives the same decision. Nothing binds by itself."""
-    recommended, plan, advice = propose(case, kinds, limits.exclude_s)
+    rule = rule_for(case, limits.rules, acted_before(case))
+    recommended, plan, advice = propose(case, ruled(kinds, case, rule), limits.exclude_s)
     return DecisionFacts(
         sentence=sentence_of(case, recommended, plan),
         recommended=recommended,

@@ -6,23 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from backend.decide import room, storm, timing
+from backend.decide.limits import Limits as Limits
+from backend.decide.limits import count, nodes_of, out_of, said, span, taken_by, unless_a_person
 from backend.decide.policy import STANDING, node_of
-from backend.facts import Case, GuardVerdict, NodeFacts, PastOrder, PlannedStep, Rung, Verb, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The numbers of the guards and of the plan (settings, section policy). Times in seconds.
-
-    max_out_share, max_out_min: the larger of the two allowances of nodes out of work at once. cooldown_s: no second
-    action on a node within it. fresh_s: oldest state of a node to act on. exclude_s: how long an exclusion lasts.
-    """
-
-    max_out_share: float = 0.05
-    max_out_min: int = 1
-    cooldown_s: float = 3600.0
-    fresh_s: float = 60.0
-    exclude_s: float = 604_800.0
+from backend.facts import Case, GuardVerdict, NodeFacts, PastOrder, PlannedStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +25,23 @@ def guards() -> tuple[Guard, ...]:
     """Every guard, in the order people read them."""
     return (
         Guard("kill switch", kill_switch),
+        Guard("breaker", storm.breaker),
         Guard("mode", mode),
         Guard("a person approves", person),
+        Guard("two persons", storm.two_persons),
+        Guard("protected", timing.protected),
         Guard("foreign owner", foreign_owner),
+        Guard("whole-fleet shift", storm.shift),
         Guard("nodes out of the fleet", nodes_out),
+        Guard("nodes out of the rack", room.rack),
+        Guard("nodes out of the NVLink domain", room.domain),
+        Guard("nodes out of the partition", room.partition),
+        Guard("one at a time in a rack", room.at_once),
+        Guard("capacity", room.capacity),
+        Guard("rate", storm.rate),
         Guard("cooldown", cooldown),
+        Guard("maintenance", timing.maintenance),
+        Guard("work in hand", timing.work_in_hand),
         Guard("fresh", fresh),
         Guard("dark sources", dark_sources),
         Guard("backend", backend_can),
@@ -55,32 +55,32 @@ def judge(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> tuple[Guar
 
 def kill_switch(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
     if case.kill_switch:
-        return _said("kill switch", "refuses", "The kill switch is on: nothing is written to the cluster.", "on", "off")
-    return _said("kill switch", "holds", "The kill switch is off.", "off", "off")
+        return said("kill switch", "refuses", "The kill switch is on: nothing is written to the cluster.", "on", "off")
+    return said("kill switch", "holds", "The kill switch is off.", "off", "off")
 
 
 def mode(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
     if case.mode == "observe":
-        return _said("mode", "refuses", "Observe mode looks and tells; it binds nobody.", "observe", "propose or act")
-    return _said("mode", "holds", f"The mode is {case.mode}.", case.mode, "propose or act")
+        return said("mode", "refuses", "Observe mode looks and tells; it binds nobody.", "observe", "propose or act")
+    return said("mode", "holds", f"The mode is {case.mode}.", case.mode, "propose or act")
 
 
 def person(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
     name = "a person approves"
     if case.mode == "act":
-        return _said(name, "holds", "Act mode carries out what its guards allow.", "act mode")
-    return _said(name, "asks", "Nothing happens before a person approves it.", "yours")
+        return said(name, "holds", "Act mode carries out what its guards allow.", "act mode")
+    return said(name, "asks", "Nothing happens before a person approves it.", "yours")
 
 
 def foreign_owner(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
     """Never over another's cordon: a node that somebody else drained, failed or took down is theirs."""
-    for name in _nodes(plan):
+    for name in nodes_of(plan):
         node = node_of(case, name)
         if node is not None and _foreign(node):
             owner = node.reason_owner or "someone"
             why = f"{name} is out by {owner}: {node.reason or 'no reason given'}. It stays theirs."
-            return _said("foreign owner", "refuses", why, owner, "none")
-    return _said("foreign owner", "holds", "Nobody else took the node out.", "none", "none")
+            return said("foreign owner", "refuses", why, owner, "none")
+    return said("foreign owner", "holds", "Nobody else took the node out.", "none", "none")
 
 
 def _foreign(node: NodeFacts) -> bool:
@@ -94,27 +94,27 @@ def _foreign(node: NodeFacts) -> bool:
 
 def nodes_out(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
     """The breaker: how many nodes would be out of work at once, this plan's own included."""
-    name, taken = "nodes out of the fleet", set(_taken(plan))
+    name, taken = "nodes out of the fleet", set(taken_by(plan))
     if not case.fleet:
         if not taken:
-            return _said(name, "holds", "No node is taken out.", "0 of 0", "0")
-        return _said(name, "refuses", "How large the fleet is, nobody has told yet.", "unknown", "unknown")
+            return said(name, "holds", "No node is taken out.", "0 of 0", "0")
+        return said(name, "refuses", "How large the fleet is, nobody has told yet.", "unknown", "unknown")
     allowed = max(limits.max_out_min, math.floor(limits.max_out_share * len(case.fleet) + 1e-9))
-    out = {node.name for node in case.fleet if node.out} | case.excluded | taken
+    out = out_of(case) | taken
     measured = f"{len(out)} of {allowed}"
     if taken and len(out) > allowed:
-        why = f"{_count(len(out), 'node')} of {len(case.fleet)} would be out, this one included; {allowed} may be."
-        return _said(name, "refuses", why, measured, str(allowed))
-    why = f"{_count(len(out), 'node')} of {len(case.fleet)} out with this plan; {allowed} may be."
-    return _said(name, "holds", why, measured, str(allowed))
+        why = f"{count(len(out), 'node')} of {len(case.fleet)} would be out, this one included; {allowed} may be."
+        return said(name, "refuses", why, measured, str(allowed))
+    why = f"{count(len(out), 'node')} of {len(case.fleet)} out with this plan; {allowed} may be."
+    return said(name, "holds", why, measured, str(allowed))
 
 
 def cooldown(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
     """No second action on a node within cooldown_s. The steps of one incident are one action, the same step again is
     a second one: it would undo what somebody did since."""
-    allowed = f"{_span(limits.cooldown_s)} apart"
+    allowed = f"{span(limits.cooldown_s)} apart"
     wanted = {(step.node, step.verb) for step in plan}
-    nodes = set(_nodes(plan))
+    nodes = set(nodes_of(plan))
     recent = [
         order
         for order in case.past
@@ -122,11 +122,11 @@ def cooldown(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVe
         if (order.node, order.verb) in wanted or not _same_action(case, order)
     ]
     if not recent:
-        return _said("cooldown", "holds", f"No action on it in the last {_span(limits.cooldown_s)}.", "none", allowed)
+        return said("cooldown", "holds", f"No action on it in the last {span(limits.cooldown_s)}.", "none", allowed)
     last = max(recent, key=lambda order: (order.at, order.node))
-    ago = _span(max(0.0, case.now - last.at))
+    ago = span(max(0.0, case.now - last.at))
     why = f"{last.node}: {last.verb} {ago} ago for {last.kind}; actions stand {allowed}."
-    return _said("cooldown", "refuses", why, f"{ago} ago", allowed)
+    return said("cooldown", "refuses", why, f"{ago} ago", allowed)
 
 
 def _same_action(case: Case, order: PastOrder) -> bool:
@@ -135,30 +135,30 @@ def _same_action(case: Case, order: PastOrder) -> bool:
 
 def fresh(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
     """Only what was read lately may be acted on; unknown is never healthy."""
-    allowed, oldest = f"under {_span(limits.fresh_s)}", 0.0
-    for name in _nodes(plan):
+    allowed, oldest = f"under {span(limits.fresh_s)}", 0.0
+    for name in nodes_of(plan):
         node = node_of(case, name)
         if node is None or node.state == "unknown":
-            return _said("fresh", "refuses", f"The state of {name} is unknown.", "unknown", allowed)
+            return said("fresh", "refuses", f"The state of {name} is unknown.", "unknown", allowed)
         age = abs(case.now - node.read_at)
         if age > limits.fresh_s:
-            why = f"The state of {name} was read {_span(age)} {'ago' if node.read_at < case.now else 'in the future'}."
-            return _said("fresh", "refuses", why, _span(age), allowed)
+            why = f"The state of {name} was read {span(age)} {'ago' if node.read_at < case.now else 'in the future'}."
+            return said("fresh", "refuses", why, span(age), allowed)
         oldest = max(oldest, age)
-    return _said("fresh", "holds", "What the plan rests on was read lately.", _span(oldest), allowed)
+    return said("fresh", "holds", "What the plan rests on was read lately.", span(oldest), allowed)
 
 
 def dark_sources(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> GuardVerdict:
     """A silent source is always named; where the evidence itself came from it, a person decides."""
     dark = sorted({*case.dark, *case.incident.dark})
     if not dark:
-        return _said("dark sources", "holds", "Every source reports.", "none", "none")
+        return said("dark sources", "holds", "Every source reports.", "none", "none")
     names = ", ".join(dark)
     own = [name for name in dark if _gave_evidence(case, name)]
     if not own or not plan:
-        return _said("dark sources", "holds", f"Silent: {names}. The evidence does not rest on it.", names, "none")
+        return said("dark sources", "holds", f"Silent: {names}. The evidence does not rest on it.", names, "none")
     why = f"Silent: {names}. The evidence came from {', '.join(own)}: whether it still stands, nobody sees."
-    return _said("dark sources", "refuses" if case.mode == "act" else "asks", why, names, "none")
+    return said("dark sources", unless_a_person(case), why, names, "none")
 
 
 def _gave_evidence(case: Case, source: str) -> bool:
@@ -175,32 +175,5 @@ def backend_can(case: Case, plan: Sequence[PlannedStep], limits: Limits) -> Guar
     can = ", ".join(sorted(case.can)) or "nothing"
     if lacking:
         why = f"The cluster's backend cannot {' or '.join(lacking)}; it can do {can}."
-        return _said("backend", "refuses", why, can, ", ".join(wanted))
-    return _said("backend", "holds", "The backend can do each step.", can, ", ".join(wanted) or "nothing")
-
-
-def _nodes(plan: Sequence[PlannedStep]) -> list[str]:
-    """Nodes that a plan touches, once each."""
-    return list(dict.fromkeys(step.node for step in plan if step.node and (step.verb or step.rung is Rung.EXCLUDE)))
-
-
-def _taken(plan: Sequence[PlannedStep]) -> list[str]:
-    """Nodes that a plan takes out of work."""
-    return [step.node for step in plan if step.verb is Verb.DRAIN or step.rung is Rung.EXCLUDE]
-
-
-def _said(guard: str, verdict: Verdict, reason: str, measured: str = "", limit: str = "") -> GuardVerdict:
-    return GuardVerdict(guard, verdict, reason, measured, limit)
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def _span(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``3.5 h``, ``2 days``."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.3g} h" if seconds < 172_800 else f"{seconds / 86_400:.3g} days"
+        return said("backend", "refuses", why, can, ", ".join(wanted))
+    return said("backend", "holds", "The backend can do each step.", can, ", ".join(wanted) or "nothing")

@@ -33,6 +33,7 @@ class Decision(SQLModel, table=True):
     """What we would do about one revision of an incident, why, and what each guard said.
 
     state: observed, proposed, approved, automatic, rejected, superseded or nothing (no step is called for).
+    ``approvals``: who approved a plan that needs two persons and still waits for the second.
     """
 
     __table_args__ = (UniqueConstraint("cluster", "incident_id", "revision"),)
@@ -50,6 +51,7 @@ class Decision(SQLModel, table=True):
     blast: dict[str, Any] = stored(dict)
     guards: list[dict[str, Any]] = stored(list)
     dark: list[str] = stored(list)
+    approvals: list[str] = stored(list)
     decided_by: str = ""
     decided_at: datetime | None = when(default=None)
     note: str = ""

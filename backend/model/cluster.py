@@ -10,13 +10,20 @@ from backend.model.base import stored, when
 
 
 class Cluster(SQLModel, table=True):
-    """One cluster, and its kill switch: while set, no order is sent and no decision is approved."""
+    """One cluster, and its kill switch: while set, no order is sent and no decision is approved.
+
+    ``breaker``: why it was tripped, "" = closed; only a person resets it.
+    """
 
     name: str = Field(primary_key=True)
     simulated: bool = False
     kill_switch: bool = False
     kill_switch_by: str = ""
     kill_switch_at: datetime | None = when(default=None)
+    breaker: str = ""
+    breaker_at: datetime | None = when(default=None)
+    breaker_reset_by: str = ""
+    breaker_reset_at: datetime | None = when(default=None)
 
 
 class Node(SQLModel, table=True):

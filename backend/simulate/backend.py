@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.act.base import ActionError, owner_of
-from backend.facts import GpuFacts, NodeFacts, OrderFacts, Outcome, Verb
+from backend.act.base import ActionError, owner_of, unable
+from backend.facts import SCHEDULES, GpuFacts, NodeFacts, OrderFacts, Outcome, Verb
 from backend.simulate.scheduler import Host, Job
 from backend.simulate.site import CARD_MODEL, Machine
 from backend.simulate.state import World
@@ -26,7 +26,7 @@ class SimulatedBackend:
 
     @property
     def can(self) -> frozenset[Verb]:
-        return frozenset(Verb)
+        return SCHEDULES
 
     def inventory(self) -> Sequence[NodeFacts]:
         with self._world.lock:
@@ -79,6 +79,8 @@ class SimulatedBackend:
                 return self._resume(order)
             case Verb.REQUEUE:
                 return self._requeue(order)
+            case _:
+                raise unable(self.name, order.verb)
 
     def _drain(self, order: OrderFacts) -> Outcome:
         host = self._host(order.node)

@@ -41,6 +41,18 @@ def foldable(session: Session, cluster: str, closed_after: datetime) -> Sequence
     ).all()
 
 
+def struck(session: Session, cluster: str, since: datetime) -> frozenset[str]:
+    """Nodes with a live incident that opened since then and is loud enough to act on."""
+    query = select(Incident.node).where(
+        col(Incident.cluster) == cluster,
+        col(Incident.state).in_(LIVE),
+        col(Incident.opened_at) >= since,
+        col(Incident.node) != "",
+        col(Incident.severity).in_(("high", "critical")),
+    )
+    return frozenset(session.exec(query.distinct()).all())
+
+
 def undecided(session: Session, cluster: str) -> Sequence[Incident]:
     """Live incidents whose newest revision no decision has looked at, oldest first."""
     query = select(Incident).where(

@@ -113,3 +113,37 @@ def set_kill_switch(session: Session, cluster: str, on: bool, by: str, now: date
         raise LookupError(f"no cluster {cluster!r}")
     row.kill_switch, row.kill_switch_by, row.kill_switch_at = on, by, now
     session.add(row)
+
+
+def cluster_row(session: Session, cluster: str) -> Cluster | None:
+    """The cluster with its kill switch and breaker, read fresh."""
+    return session.get(Cluster, cluster, populate_existing=True)
+
+
+def breaker(session: Session, cluster: str) -> str:
+    """Why the breaker is tripped, "" while it is closed. Read fresh each time."""
+    row = session.get(Cluster, cluster, populate_existing=True)
+    return row.breaker if row is not None else ""
+
+
+def trip_breaker(session: Session, cluster: str, why: str, now: datetime) -> bool:
+    """Trip it; True where it was closed. Raises LookupError for an unknown cluster."""
+    row = session.get(Cluster, cluster, populate_existing=True)
+    if row is None:
+        raise LookupError(f"no cluster {cluster!r}")
+    if row.breaker:
+        return False
+    row.breaker, row.breaker_at = why, now
+    session.add(row)
+    return True
+
+
+def reset_breaker(session: Session, cluster: str, by: str, now: datetime) -> str:
+    """Close it again; returns why it had been tripped, "" where it was closed."""
+    row = session.get(Cluster, cluster, populate_existing=True)
+    if row is None or not row.breaker:
+        return ""
+    was, row.breaker = row.breaker, ""
+    row.breaker_reset_by, row.breaker_reset_at = by, now
+    session.add(row)
+    return was

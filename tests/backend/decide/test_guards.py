@@ -26,7 +26,7 @@ def verdict(name: str, one: Case, limits: Limits = LIMITS, plan: tuple[PlannedSt
 
 def test_all_guards_run_and_are_recorded_in_one_order() -> None:
     names = [guard.name for guard in guards()]
-    assert len(set(names)) == len(names) == 9
+    assert len(set(names)) == len(names) == 21
     for one in (case(), case(kill_switch=True, mode="observe", node=None, can=frozenset())):
         assert [g.guard for g in decide(one, KINDS, LIMITS).guards] == names
 
