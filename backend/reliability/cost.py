@@ -13,8 +13,6 @@ from backend.reliability.parts import Bounds, exactly
 GOODPUT_S = 1800.0
 #: A preemption this soon before a failed job starts again made room for it, s.
 MADE_ROOM_S = 60.0
-#: Parts of the time that are no training.
-LOST = ("startup", "load", "save_stall", "lost_since_checkpoint", "hang", "teardown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,40 +59,10 @@ def ettr_by_gpus(accounts: Iterable[Account]) -> Bounds | None:
     return Bounds(productive.low / below, min(1.0, productive.high / below)) if below > 0 else None
 
 
-def by_cause(accounts: Accounts) -> dict[str, tuple[int, Bounds]]:
-    """(failures, GPU-hours that they took) by kind of incident, class of log or state: the steps since the save, the
-    hang, and the way back (startup and load) of the next attempt."""
-    sums: defaultdict[str, tuple[int, Bounds]] = defaultdict(lambda: (0, exactly(0.0)))
-    for run in accounts.runs:
-        for lane in run.lanes:
-            for account, following in zip(lane, (*lane[1:], None), strict=True):
-                if not account.failed:
-                    continue
-                lost = account.parts["lost_since_checkpoint"] + account.parts["hang"]
-                taken = gpu_hours(lost, account)
-                if following is not None:
-                    back = following.parts["startup"] + following.parts["load"]
-                    taken = taken + gpu_hours(back, following)
-                count, so_far = sums[name_of(account)]
-                sums[name_of(account)] = (count + 1, so_far + taken)
-    return dict(sorted(sums.items(), key=lambda item: (-item[1][1].middle, item[0])))
-
-
 def name_of(account: Account) -> str:
     """What a failure is counted under."""
     cause = account.verdict.cause
     return cause.kind if cause is not None else account.verdict.log_class or f"unknown ({account.attempt.state})"
-
-
-def by_node(accounts: Accounts) -> Mapping[str, Bounds]:
-    """GPU-hours that the failures of each node took from whole jobs, where the node is known."""
-    sums: defaultdict[str, Bounds] = defaultdict(lambda: exactly(0.0))
-    for account in accounts.attempts:
-        cause = account.verdict.cause
-        if account.failed and account.verdict.infra and cause is not None and cause.nodes:
-            lost = account.parts["lost_since_checkpoint"] + account.parts["hang"]
-            sums[cause.nodes[0]] = sums[cause.nodes[0]] + gpu_hours(lost, account)
-    return dict(sorted(sums.items(), key=lambda item: (-item[1].middle, item[0])))
 
 
 def goodput(accounts: Accounts) -> Goodput:
@@ -105,16 +73,23 @@ def goodput(accounts: Accounts) -> Goodput:
     for run in accounts.runs:
         for lane in run.lanes:
             again += [b for a, b in zip(lane, lane[1:], strict=False) if a.failed and a.verdict.infra is True]
-    arrivals: defaultdict[str, list[float]] = defaultdict(list)
-    for account in again:
-        for node in account.attempt.nodes:
-            if account.attempt.start is not None:
-                arrivals[node].append(account.attempt.start)
-    pushed = [a for a in accounts.attempts if a.attempt.state == "PREEMPTED" and _made_room(a, arrivals)]
+    arrivals = arrivals_of(again)
+    pushed = [a for a in accounts.attempts if a.attempt.state == "PREEMPTED" and made_room(a, arrivals)]
     return Goodput(_taken(hit), len(hit), _taken(pushed), len(pushed))
 
 
-def _made_room(account: Account, arrivals: Mapping[str, list[float]]) -> bool:
+def arrivals_of(again: Iterable[Account]) -> Mapping[str, list[float]]:
+    """When attempts began on each node."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for account in again:
+        for node in account.attempt.nodes:
+            if account.attempt.start is not None:
+                found[node].append(account.attempt.start)
+    return found
+
+
+def made_room(account: Account, arrivals: Mapping[str, list[float]]) -> bool:
+    """Whether it ended at most MADE_ROOM_S before one of ``arrivals`` on a node of its."""
     end = account.attempt.end
     if end is None:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +27,13 @@ def outage_s(accounts: Accounts) -> list[float]:
 def detection_s(accounts: Accounts) -> list[float]:
     """From the last step of each attempt that the infrastructure ended to its incident: below 0 where that opened
     while it still stepped."""
+    return detection_of(accounts.attempts)
+
+
+def detection_of(accounts: Iterable[Account]) -> list[float]:
+    """The same of some attempts."""
     found = []
-    for account in accounts.attempts:
+    for account in accounts:
         last, cause = _last_step(account), account.verdict.cause
         if account.failed and account.verdict.infra and cause is not None and last is not None:
             found.append(cause.begin - last)

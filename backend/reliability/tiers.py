@@ -53,7 +53,7 @@ class TierOutlook:
 @dataclass(frozen=True, slots=True)
 class TiersOutlook:
     """ettr: expected; write_share: of the time that goes into writing; lost_s: expected a failure: half an interval,
-    load and restart. lost_all: the chance that no copy is left (then the run begins anew)."""
+    load and restart; lost_all: the chance that no copy is left (then the run begins anew)."""
 
     tiers: tuple[TierOutlook, ...]
     ettr: float
@@ -82,13 +82,19 @@ def survives(tier: Tier, nodes: int, down: int) -> float:
     one = float(stats.hypergeom.cdf(tolerates, nodes, size, min(down, nodes)))
     if down == tolerates + 1:  # all of them in one group: exact, for no two groups can both be hit
         return max(0.0, 1 - groups * (1 - one))
-    return one**groups
+    return float(one**groups)
 
 
 def tiers_outlook(
-    tiers: Sequence[Tier], nodes: int, mttf_s: float, restart_s: float, blows: Sequence[Blow] = (Blow(1, 1.0),)
+    tiers: Sequence[Tier],
+    nodes: int,
+    mttf_s: float,
+    restart_s: float,
+    blows: Sequence[Blow] = (Blow(1, 1.0),),
+    begun_s: float = 15 * 86_400.0,
 ) -> TiersOutlook:
     """Expected ETTR, first order like Kokolis et al. (papers.md 3): (1 - lost / MTTF) / (1 + sum of w/dt).
+    ``begun_s``: what a failure that leaves no copy takes: the time since the run began.
 
     Raises ValueError for tiers or blows that cannot be.
     """
@@ -105,9 +111,8 @@ def tiers_outlook(
             used[place] += blow.share * left * chance
             left *= 1 - chance
         gone += blow.share * left
-    slowest = ordered[-1]
     lost = math.fsum(u * (t.every_s / 2 + t.load_s) for u, t in zip(used, ordered, strict=True))
-    lost += gone * mttf_s + restart_s + gone * slowest.load_s
+    lost += gone * begun_s + restart_s
     writing = math.fsum(t.write_s / t.every_s for t in ordered)
     ettr = max(0.0, 1 - lost / mttf_s) / (1 + writing) if mttf_s > 0 else 0.0
     rows = tuple(TierOutlook(*row) for row in zip(ordered, lasting, used, strict=True))

@@ -8,12 +8,13 @@ from typing import Any, Literal
 from backend.facts import NodeFacts
 from backend.reliability.account import Accounts
 from backend.reliability.checkpoints import Advice, Cost, advice, cost
-from backend.reliability.cost import by_cause, ettr_by_gpus, goodput, waterfall
+from backend.reliability.cost import ettr_by_gpus, goodput, waterfall
 from backend.reliability.exclusions import Concentration, coverage, drains, exclusions
 from backend.reliability.expected import mttf_s
 from backend.reliability.faults import node_faults
 from backend.reliability.intervals import Interval, rate
 from backend.reliability.lemons import lemons
+from backend.reliability.lost import lost
 from backend.reliability.mttf import Failures, by_size, failures
 from backend.reliability.parts import Bounds
 from backend.reliability.repair import detection_s, outage_s, repair_s
@@ -116,19 +117,19 @@ def repair_json(accounts: Accounts) -> dict[str, Any]:
 
 def cost_json(accounts: Accounts) -> dict[str, Any]:
     """GPU-hours by part and by cause as [least, most], and the goodput lost by Meta's rule."""
-    lost, share = goodput(accounts), ettr_by_gpus(accounts.attempts)
+    less, share = goodput(accounts), ettr_by_gpus(accounts.attempts)
     return {
         "ettr_by_gpus": bounds_json(share) if share is not None else None,
         "gpu_hours": {part: bounds_json(sums) for part, sums in waterfall(accounts.attempts).items()},
         "by_cause": {
-            name: {"failures": count, "gpu_hours": bounds_json(sums)}
-            for name, (count, sums) in by_cause(accounts).items()
+            row.name: {"failures": row.failures, "gpu_hours": bounds_json(row.gpu_hours)}
+            for row in lost(accounts, "cause")
         },
         "goodput": {
-            "direct_gpu_hours": number(lost.direct_h),
-            "direct_jobs": lost.direct,
-            "second_order_gpu_hours": number(lost.second_h),
-            "second_order_jobs": lost.second,
+            "direct_gpu_hours": number(less.direct_h),
+            "direct_jobs": less.direct,
+            "second_order_gpu_hours": number(less.second_h),
+            "second_order_jobs": less.second,
         },
     }
 

@@ -9,8 +9,9 @@ import pytest
 from backend.facts import IncidentFacts, OutageFacts
 from backend.reliability.account import Account
 from backend.reliability.causes import causes_of
-from backend.reliability.cost import by_cause, by_node, ettr_by_gpus, goodput
+from backend.reliability.cost import ettr_by_gpus, goodput
 from backend.reliability.faults import node_faults
+from backend.reliability.lost import lost
 from backend.reliability.together import together
 from detectors.model import Severity
 from tests.backend.reliability.facts import accounted, attempt, steps
@@ -126,8 +127,8 @@ def test_goodput_counts_the_job_that_fell_so_that_another_could_start_again() ->
 
 def test_losses_stand_under_their_cause_and_their_node() -> None:
     told = accounted([attempt(state="FAILED", end=END, nodes=("n1", "n2"))], END, incidents=[incident()])
-    assert list(by_cause(told)) == ["gpu_bus_loss"]
-    assert list(by_node(told)) == ["n1"]
+    assert [row.name for row in lost(told, "cause")] == ["gpu_bus_loss"]
+    assert [row.name for row in lost(told, "node")] == ["n1"]
 
 
 def test_what_comes_together_is_counted_by_node() -> None:
