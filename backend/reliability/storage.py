@@ -69,7 +69,8 @@ class Phase:
 
     of_ceiling: mean rate over what the storage can do. queue_share: time in the client's queue over the time of
     requests. response_s: mean time of a request. in_flight: mean requests at once that held a slot, a client that
-    moved anything (Little: seconds of requests a second, without their queue); of_slots: that over the slots. held_by: what the figures point to, a word.
+    moved anything (Little: seconds of requests a second, without their queue); of_slots: that over the slots.
+    waited_s: from when the others were done to the last straggler. held_by: what the figures point to, a word.
     """
 
     kind: Kind
