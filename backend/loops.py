@@ -143,7 +143,8 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
 def keeper_of(parts: Parts, watch: Watch) -> Keeper:
     """What counts the cost of failures of one cluster."""
     told = parts.settings.reliability
-    return Keeper(parts.store, parts.clock, watch.cluster, told.days, told.most_attempts)
+    price = told.gpu_hour_price or None
+    return Keeper(parts.store, parts.clock, watch.cluster, told.days, told.most_attempts, price)
 
 
 def on_the_beat(clock: Clock, stop: threading.Event) -> Callable[[float], object]:

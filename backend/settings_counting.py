@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from backend.settings_file import Section
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
-
-
-class Reliability(_Section):
+class Reliability(Section):
     every_s: float = Field(
         60.0,
         ge=5,
@@ -29,7 +27,7 @@ class Reliability(_Section):
     currency: str = Field("USD", max_length=8, description="The currency of that price.")
 
 
-class Report(_Section):
+class Report(Section):
     weekly: bool = Field(False, description="Send a weekly report by mail and Slack.")
     weekday: Weekday = Field("monday", description="On which day.")
     hour: int = Field(8, ge=0, le=23, description="At which hour of that day.")
@@ -45,7 +43,7 @@ class Report(_Section):
         return name
 
 
-class Archive(_Section):
+class Archive(Section):
     folder: Path | None = Field(
         None,
         description="Where old findings and events go as Parquet before they are deleted. Needs the extra archive.",

@@ -9,11 +9,13 @@ from datetime import datetime
 from sqlmodel import Session, col, or_, select
 
 from backend.clock import unix
-from backend.facts import CheckpointFacts
+from backend.facts import CheckpointFacts, VersionFacts
 from backend.incidents import lifecycle
 from backend.model.events import Event
 from backend.model.incidents import Incident
-from backend.reliability.history import History, StepTable
+from backend.model.actions import Exclusion
+from backend.model.past import Version
+from backend.reliability.history import ExclusionSpan, History, StepTable
 from backend.store.accounting import attempts_since, verdicts_since
 from backend.store.cluster import node_facts
 from backend.store.outages import outages
@@ -53,6 +55,8 @@ def gather(
         incidents=tuple(lifecycle.facts_of(row) for row in _incidents(session, cluster, since)),
         nodes=node_facts(session, cluster, gpus_of=""),
         classes=classes_of(verdicts_since(session, cluster, since)),
+        versions=_versions(session, cluster),
+        excluded=_excluded(session, cluster, since, until),
     )
     return Gathered(history, left_out)
 
@@ -88,3 +92,25 @@ def _incidents(session: Session, cluster: str, since: datetime) -> list[Incident
     return list(
         session.exec(select(Incident).where(col(Incident.cluster) == cluster, lasted).order_by(col(Incident.id)))
     )
+
+
+def _versions(session: Session, cluster: str) -> list[VersionFacts]:
+    """What nodes run now, and since when."""
+    query = select(Version).where(col(Version.cluster) == cluster, col(Version.job) == "", col(Version.device) == "")
+    return [
+        VersionFacts(row.node, row.item, row.value, unix(row.since), source=row.source) for row in session.exec(query)
+    ]
+
+
+def _excluded(session: Session, cluster: str, since: datetime, until: datetime) -> list[ExclusionSpan]:
+    """Exclusions that bind, made by people or by us."""
+    ended = or_(col(Exclusion.lifted_at) >= since, col(Exclusion.lifted_at).is_(None))
+    query = select(Exclusion).where(col(Exclusion.cluster) == cluster, ended, col(Exclusion.until) >= since)
+    rows = session.exec(query.where(col(Exclusion.origin) != "proposed").order_by(col(Exclusion.id)))
+    found = []
+    for row in rows:
+        end = min(row.until, row.lifted_at or row.until)
+        found.append(
+            ExclusionSpan(row.node, unix(row.created_at), unix(end) if end <= until else None, row.owner, row.reason)
+        )
+    return found

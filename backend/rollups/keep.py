@@ -20,16 +20,14 @@ from backend.clock import Clock, unix, utc
 from backend.reliability.account import Accounts, RunAccount, account
 from backend.reliability.cost import gpus
 from backend.reliability.ettr import ettr
-from backend.reliability.report import reliability_json, runs_json
-from backend.rollups.gather import Gathered, Trained, gather, narrowed, nothing_trained
+from backend.reliability.report import runs_json
+from backend.rollups.gather import Trained, gather, nothing_trained
 from backend.rollups.hours import HOUR_S, hour_of, sums_of, with_findings
-from backend.rollups.trend import trend_json
+from backend.rollups.whole import document_of, windows
 from backend.store import reckoning
 from backend.store.engine import Store
 from backend.store.system import cursor, set_cursor
 
-#: Windows of the whole, in days; those longer than what is counted are left out.
-WINDOWS = (7, 28, 90)
 #: A step rests this many times as long as it took: a twentieth of a core.
 REST = 19
 #: Findings counted in one step, and the name of the mark of how far that came.
@@ -42,7 +40,8 @@ MOST_SLIDING = 600
 
 @dataclass
 class Keeper:
-    """The accounts of one cluster. ``days``: how far back; ``most``: attempts at most. A step may be called at any
+    """The accounts of one cluster. ``days``: how far back; ``most``: attempts at most; ``price``: money a
+    GPU-hour. A step may be called at any
     time: it does nothing before its rest is over."""
 
     store: Store
@@ -50,6 +49,7 @@ class Keeper:
     cluster: str
     days: int = 90
     most: int = 200_000
+    price: float | None = None
     trained: Trained = nothing_trained
     took_s: float = 0.0
     _rests_until: float = 0.0
@@ -74,7 +74,7 @@ class Keeper:
         rows = run_rows(self.cluster, accounts)
         changed = [row for row in rows if digests.get(row["name"]) != row["digest"]]
         gone = set(digests) - {row["name"] for row in rows}
-        wholes = [(days, document_of(accounts, found, days)) for days in windows(self.days)]
+        wholes = [(days, document_of(accounts, days, found.left_out, self.price)) for days in windows(self.days)]
         start = self._from({row["name"]: row["moved_at"] for row in changed}, accounts)
         with self.store.write() as session:
             self._write_runs(session, changed, gone, accounts)
@@ -157,26 +157,6 @@ def counted(session: Session, cluster: str, hours: set[datetime]) -> dict[tuple[
 def same(a: Sequence[float], b: Sequence[float]) -> bool:
     """Equal up to a hundredth of a second and a millionth: sums of floats."""
     return all(abs(x - y) <= 0.01 + 1e-6 * abs(x) for x, y in zip(a, b, strict=True))
-
-
-def windows(days: int) -> tuple[int, ...]:
-    """The windows that are told where ``days`` are counted; the longest is all of it."""
-    return (*(one for one in WINDOWS if one < days), days)
-
-
-def document_of(accounts: Accounts, found: Gathered, days: int) -> dict[str, Any]:
-    """reliability.json over the last ``days``, with its trend."""
-    start = accounts.history.end - days * 86_400.0
-    told = accounts if start <= accounts.history.start else account(narrowed(accounts.history, start))
-    return {
-        **reliability_json(told),
-        "days": days,
-        "trend": trend_json(told, days),
-        "attempts": len(told.attempts),
-        "runs": len(told.runs),
-        "gpu_hours_held": round(sum(a.wall_s * gpus(a) for a in told.attempts) / 3600, 3),
-        "attempts_not_counted": found.left_out,
-    }
 
 
 def run_rows(cluster: str, accounts: Accounts) -> list[dict[str, Any]]:
