@@ -144,7 +144,8 @@ def keeper_of(parts: Parts, watch: Watch) -> Keeper:
     """What counts the cost of failures of one cluster."""
     told = parts.settings.reliability
     price = told.gpu_hour_price or None
-    return Keeper(parts.store, parts.clock, watch.cluster, told.days, told.most_attempts, price)
+    trained = parts.trained[watch.cluster].read
+    return Keeper(parts.store, parts.clock, watch.cluster, told.days, told.most_attempts, price, trained)
 
 
 def on_the_beat(clock: Clock, stop: threading.Event) -> Callable[[float], object]:

@@ -61,6 +61,7 @@ from backend.settings import Cluster, Policy, Prometheus, Settings
 from backend.store import cluster as cluster_rows
 from backend.store import system
 from backend.store.engine import Store, migrate, open_store
+from backend.trained import Trained
 from backend.watch import Rules, Watch
 from detectors import registry as detectors
 from detectors.catalogue import Catalogue, TableError, load
@@ -90,6 +91,7 @@ class Parts:
     demo_person: str = ""
     past: Mapping[str, Past] = field(default_factory=dict)
     tails: Mapping[str, Tails] = field(default_factory=dict)
+    trained: Mapping[str, Trained] = field(default_factory=dict)
 
 
 def build(
@@ -118,6 +120,7 @@ def build(
             cluster_rows.ensure_cluster(session, cluster.name, simulated)
     watches: dict[str, Watch] = {}
     sources: dict[str, tuple[tuple[Source, float], ...]] = {}
+    trained = {one.name: Trained(settings.store.folder / "trained" / one.name) for one in settings.cluster}
     tails = {one.name: Tails(tails_folder(settings, one.name), one.logs.tail_bytes) for one in settings.cluster}
     for cluster in settings.cluster:
         slurm = slurm_of(cluster)
@@ -135,7 +138,7 @@ def build(
         logs = log_sources(cluster, store, tails[cluster.name], watch.verdicts)
         sources[cluster.name] = (*sources_of(cluster, slurm, clock, catalogue), *logs, *more)
     past = {c.name: past_from(c.prometheus[0], catalogue) for c in settings.cluster if c.prometheus}
-    rest = (sources, demo_person, past, tails)
+    rest = (sources, demo_person, past, tails, trained)
     return Parts(settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, *rest)
 
 

@@ -15,13 +15,15 @@ from backend.api import (
     labels,
     nodes,
     orders,
+    policy,
     system,
     topology,
+    training,
 )
 from backend.api.bodies import BodyLimit
-from backend.api.guard import Callers
 from backend.api.intake import Intake
 from backend.api.problems import ProblemBody, install_problems
+from backend.api.token_book import TokenBook
 from backend.snapshots import Snapshots
 
 PREFIX = "/api/v1"
@@ -35,15 +37,15 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 def routers() -> tuple[APIRouter, ...]:
     """Everything under PREFIX, a router a noun."""
     past = (history.router, changes.router, topology.router)
-    told = (incidents.router, orders.router, labels.router)
-    return (nodes.router, *past, exclusions.router, *told, ingest.router, joblogs.router)
+    told = (incidents.router, orders.router, labels.router, policy.router)
+    return (nodes.router, *past, exclusions.router, *told, ingest.router, training.router, joblogs.router)
 
 
 def install(app: FastAPI) -> None:
     """Mount it all. ``app.state.parts`` is set already."""
     app.state.snapshots = Snapshots()
     app.state.intake = Intake()
-    app.state.callers = Callers()
+    app.state.callers = TokenBook()
     for router in routers():
         app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
     app.include_router(system.router)

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from backend.ingest.jobs import JobRow
 from backend.ingest.logs import LogRow
 from backend.ingest.pushed_changes import ChangeRow
+from backend.ingest.steps import CheckpointRow, StepRow
 from backend.ingest.topology import NodeRow
 from backend.ingest.wrap import WrapRow
 
@@ -18,6 +19,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "NodeRow": NodeRow,
     "ChangeRow": ChangeRow,
     "WrapRow": WrapRow,
+    "StepRow": StepRow,
+    "CheckpointRow": CheckpointRow,
 }
 
 

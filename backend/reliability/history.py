@@ -91,6 +91,32 @@ def _floats(values: Iterable[float | None]) -> Floats:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
+def joined(parts: Sequence[StepTable]) -> StepTable:
+    """One table of several; each may have names of its own."""
+    if not parts:
+        return StepTable.of(())
+    jobs = tuple(dict.fromkeys(name for part in parts for name in part.jobs))
+    runs = tuple(dict.fromkeys(name for part in parts for name in part.runs))
+    job_at, run_at = ({name: place for place, name in enumerate(names)} for names in (jobs, runs))
+    return StepTable(
+        at=np.concatenate([part.at for part in parts]),
+        step=np.concatenate([part.step for part in parts]),
+        step_s=np.concatenate([part.step_s for part in parts]),
+        live=np.concatenate([part.live for part in parts]),
+        total=np.concatenate([part.total for part in parts]),
+        rank=np.concatenate([part.rank for part in parts]),
+        job_of=np.concatenate([_moved(part.job_of, part.jobs, job_at) for part in parts]),
+        run_of=np.concatenate([_moved(part.run_of, part.runs, run_at) for part in parts]),
+        jobs=jobs,
+        runs=runs,
+    )
+
+
+def _moved(places: Ints, names: Sequence[str], to: Mapping[str, int]) -> Ints:
+    moved: Ints = np.array([to[name] for name in names], np.int64)[places]
+    return moved
+
+
 @dataclass(frozen=True, slots=True)
 class ExclusionSpan:
     """A span (unix s; end None = still) in which a node was kept from new work, by whom and why."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from backend.ingest.bundle.bundle import Prepared
 from backend.ingest.bundle.training import SortedCheckpoints, SortedSteps, StepBlock
 from backend.model.incidents import Incident
 from backend.reliability.account import account
-from backend.reliability.history import History, StepTable
+from backend.reliability.history import History, StepTable, joined
 from backend.reliability.report import reliability_json, runs_json
 from backend.store.accounting import every_attempt
 from backend.store.cluster import node_facts
@@ -64,7 +64,7 @@ class Gathered:
 
     def table(self) -> StepTable:
         self._settle()
-        return _joined(self.steps)
+        return joined(self.steps)
 
     def _settle(self) -> None:
         if self._loose:
@@ -111,7 +111,7 @@ def table_of(steps: SortedSteps, most: int = MOST_STEPS) -> StepTable:
     for block in steps.blocks():
         part = _table(block, steps.names)
         parts.append(part if lowest is None else part.take(np.flatnonzero(block.rank <= lowest[block.job])))
-    return _joined(parts)
+    return joined(parts)
 
 
 def _table(block: StepBlock, names: tuple[str, ...]) -> StepTable:
@@ -136,29 +136,3 @@ def _lowest_ranks(steps: SortedSteps) -> NDArray[np.int32]:
         ranked = block.rank >= 0
         np.minimum.at(lowest, block.job[ranked], block.rank[ranked])
     return lowest
-
-
-def _joined(parts: Sequence[StepTable]) -> StepTable:
-    """One table of several; those of a recording have names of their own."""
-    if not parts:
-        return StepTable.of(())
-    jobs = tuple(dict.fromkeys(name for part in parts for name in part.jobs))
-    runs = tuple(dict.fromkeys(name for part in parts for name in part.runs))
-    job_at, run_at = ({name: place for place, name in enumerate(names)} for names in (jobs, runs))
-    return StepTable(
-        at=np.concatenate([part.at for part in parts]),
-        step=np.concatenate([part.step for part in parts]),
-        step_s=np.concatenate([part.step_s for part in parts]),
-        live=np.concatenate([part.live for part in parts]),
-        total=np.concatenate([part.total for part in parts]),
-        rank=np.concatenate([part.rank for part in parts]),
-        job_of=np.concatenate([_moved(part.job_of, part.jobs, job_at) for part in parts]),
-        run_of=np.concatenate([_moved(part.run_of, part.runs, run_at) for part in parts]),
-        jobs=jobs,
-        runs=runs,
-    )
-
-
-def _moved(places: NDArray[np.int64], names: Sequence[str], to: Mapping[str, int]) -> NDArray[np.int64]:
-    moved: NDArray[np.int64] = np.array([to[name] for name in names], np.int64)[places]
-    return moved
