@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 
 from sqlmodel import Session
@@ -18,12 +19,14 @@ from backend.facts import Batch, RawEvent
 from backend.incidents import lifecycle
 from backend.incidents.correlate import correlate
 from backend.incidents.record import Delta, frozen_keys, record
+from backend.inventory.spoken import attrs_of, versions_said
 from backend.model.events import Event as EventRow
 from backend.ring import fit
 from backend.store import events, incidents, marks, reports, system
 from backend.watch import TICKS, Watch
 from detectors.fuse import Suspicion, fuse
 from detectors.model import BoolArray, Entity, Event, Finding, Fleet, Judged, Tick
+from detectors.places import hosts_of
 
 #: Events judged in one tick at most: a storm makes a few large ticks, not thousands of small ones.
 EVENTS_A_TICK = 500
@@ -58,6 +61,7 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
     now = watch.clock.now()
     if watch.verdicts is not None:
         batch = replace(batch, events=batch.events + watch.verdicts.take(batch, unix(now)), printed=())
+    batch = replace(batch, versions=(*batch.versions, *versions_said(batch.events)))
     with watch.lock:
         with watch.store.write() as session:
             watch.inventory.absorb(session, batch, now)
@@ -77,7 +81,7 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
     if taken:
         watch.reached("line committed")
         watch.wake.set()
-    samples = sum(len(series.times) for series in batch.series) - lost.total()
+    samples = samples_of(batch) - lost.total()
     return Accepted(taken, duplicates, records_of(batch), samples, Counter(batch.dropped) + lost)
 
 
@@ -85,6 +89,12 @@ def records_of(batch: Batch) -> int:
     """How much a batch tells of the cluster that is no event and no sample."""
     told = (batch.nodes, batch.attempts, batch.versions, batch.outages, batch.maintenances, batch.cables, batch.reports)
     return sum(len(rows) for rows in told)
+
+
+def samples_of(batch: Batch) -> int:
+    """How many samples a batch holds, one by one and by number."""
+    by_number = len(batch.columns) if batch.columns is not None else 0
+    return by_number + sum(len(series.times) for series in batch.series)
 
 
 def hear(session: Session, watch: Watch, batch: Batch) -> None:
@@ -96,14 +106,14 @@ def hear(session: Session, watch: Watch, batch: Batch) -> None:
     counts = watch.brought.setdefault(batch.source, Counter())
     counts["events"] += len(batch.events)
     counts["records"] += records_of(batch)
-    counts["samples"] += sum(len(series.times) for series in batch.series)
+    counts["samples"] += samples_of(batch)
     counts["dropped"] += sum(batch.dropped.values())
-    if batch.series:
+    if batch.series or batch.columns:
         watch.scraped[batch.source] = now
     last = watch.heard.get(batch.source)
     if last is None or abs((now - last).total_seconds()) >= HEARD_EVERY_S:
         watch.heard[batch.source] = now
-        every_s = watch.ring.interval_s if batch.series else 0.0
+        every_s = watch.ring.interval_s if batch.series or batch.columns else 0.0
         system.beat_ok(session, watch.cluster, "source", batch.source, now, 0.0, counts, every_s=every_s)
 
 
@@ -119,7 +129,7 @@ def event_row(watch: Watch, raw: RawEvent, source: str) -> EventRow:
     """A raw event with its identity resolved as far as it is known now."""
     now = watch.clock.now()
     entity = watch.inventory.entity(raw.host, raw.pci, raw.job)
-    attrs = dict(raw.attrs) | ({"pci": raw.pci} if raw.pci else {})
+    attrs = attrs_of(watch.inventory, raw) | ({"pci": raw.pci} if raw.pci else {})
     return EventRow(
         cluster=watch.cluster,
         at=utc(raw.at),
@@ -273,7 +283,7 @@ def conclude(
     linked = lifecycle.keys_by_incident(watch.ledger)
     rows = incidents.foldable(session, watch.cluster, utc(tick.at - watch.rules.fold_s))
     facts = [lifecycle.facts_of(row, linked.get(row.id or 0, ())) for row in rows]
-    folds = correlate(suspicions, facts, tick.at, watch.rules.fold_s)
+    folds = correlate(suspicions, facts, tick.at, watch.rules.fold_s, hosts=partial(hosts_of, fleet))
     lifecycle.apply(session, folds, watch.ledger, fleet, at, watch.dark)
     elapsed_s = 0.0
     if telemetry:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.columns import Columns
 from backend.facts import Batch, DeviceLabel, Series
-from backend.ring_window import levels, numbers, rates, remember
+from backend.ring_pushed import Pushed, TrackKey
+from backend.ring_window import Window, levels, numbers, rates, remember
 from detectors.catalogue import Metric
 from detectors.model import BoolArray, Fleet, FloatArray, MetricKey, Tick
 
@@ -32,44 +33,10 @@ JITTER = 0.1
 
 #: Most parts of one metric (controllers, sensors, kinds of error) that are kept apart until a tick joins them.
 MOST_PARTS = 64
-#: Axis, metric and part.
-TrackKey = tuple[str, str, str]
-
 #: What a track remembers of each slot, float64 with NaN for never.
 PER_SLOT = ("time", "value", "gap", "cadence", "source")
 #: Of these, what only counters need.
 OF_COUNTERS = frozenset({"value"})
-
-
-@dataclass(slots=True)
-class _Window:
-    """What came for one metric and one tick that is still open: chunks of slots, times and values, by source."""
-
-    sources: list[int] = field(default_factory=list)
-    slots: list[Slots] = field(default_factory=list)
-    times: list[Floats] = field(default_factory=list)
-    values: list[Floats] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        return sum(chunk.size for chunk in self.times)
-
-    def newest(self) -> dict[int, float]:
-        """Time of the newest sample by source."""
-        found: dict[int, float] = {}
-        for source, times in zip(self.sources, self.times, strict=True):
-            found[source] = max(found.get(source, -math.inf), float(times.max(initial=-math.inf)))
-        return found
-
-    def sorted(self) -> tuple[Slots, Floats, Floats]:
-        """All samples by slot, then time, each instant of a slot once: the same whatever the order of arrival."""
-        slots, times = np.concatenate(self.slots), np.concatenate(self.times)
-        values = np.concatenate(self.values)
-        order = np.lexsort((values, times, slots))
-        slots, times, values = slots[order], times[order], values[order]
-        first = np.ones(slots.size, np.bool_)
-        first[1:] = (slots[1:] != slots[:-1]) | (times[1:] != times[:-1])
-        return slots[first], times[first], values[first]
 
 
 class _Track:
@@ -77,7 +44,7 @@ class _Track:
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
-        self.windows: dict[int, _Window] = {}
+        self.windows: dict[int, Window] = {}
         self.time = np.zeros(0)
         self.value = np.zeros(0)
         self.gap = np.zeros(0)
@@ -133,6 +100,7 @@ class Ring:
         self._started = False
         self._behind: set[int] = set()
         self._wait = (-math.inf, -math.inf)
+        self._pushed = Pushed()
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
@@ -160,12 +128,49 @@ class Ring:
             slots, listed = by_metric.setdefault((*metric.key, series.part), ([], []))
             slots.append(slot)
             listed.append(series)
-        self._begin(by_metric, now)
+        columns = batch.columns
+        firsts = [float(one.times[0]) for _, listed in by_metric.values() for one in listed if one.times.size]
+        self._begin(firsts if columns is None else [*firsts, float(columns.times.min(initial=math.inf))], now)
         source = self._sources.setdefault(batch.source, len(self._sources))
-        self._behind.discard(source if batch.series else -1)
+        self._behind.discard(source if batch.series or columns else -1)
         self._cover(source, batch, now)
         for key, (slots, listed) in by_metric.items():
             self._take(key, slots, listed, source, now)
+        if columns and self._closed is not None:
+            self._take_columns(columns, source, slot_of, now)
+
+    def _take_columns(
+        self, columns: Columns, source: int, slot_of: Callable[[DeviceLabel], int | None], now: float
+    ) -> None:
+        """Samples by number: most are the only ones of their target in their tick, and only take their place."""
+        targets, times, values = columns.targets, columns.times, columns.values
+        seats = self._pushed.seats(columns.book)
+        known = seats.settled(targets, slot_of, self._seat)
+        if not known.all():
+            self._drop("device or node not in the inventory", int(np.count_nonzero(~known)))
+            targets, times, values = targets[known], times[known], values[known]
+        assert self._closed is not None
+        ahead = times > now + MAX_AHEAD_S
+        ticks = np.where(ahead, self._closed, np.ceil(times / self.interval_s)).astype(np.int64)
+        beside = ticks <= self._closed
+        if beside.any():
+            self._drop("from the future", int(np.count_nonzero(ahead)))
+            self.late += int(np.count_nonzero(beside & ~ahead))
+            targets, times, values, ticks = targets[~beside], times[~beside], values[~beside], ticks[~beside]
+        room = max(0, MAX_HELD - self._held)
+        self._drop("the ring is full", times.size - room)
+        self._held += min(room, times.size)
+        self._pushed.hold(seats, ticks[:room], targets[:room], times[:room], values[:room], source)
+
+    def _seat(self, metric: str, label: DeviceLabel, part: str, slot: int) -> TrackKey | None:
+        """The track of a target that has a row; None where there is no room for its part."""
+        known = self._metrics.get(metric)
+        if known is None or known.axis != label.axis or (part and not self._has_room(known, part)):
+            return None
+        key = (*known.key, part)
+        self._tracks.setdefault(key, _Track(known))
+        self._sizes[known.axis] = max(self._sizes.get(known.axis, 0), slot + 1)
+        return key
 
     def _has_room(self, metric: Metric, part: str) -> bool:
         known = self._parts.setdefault(metric.name, set())
@@ -182,12 +187,11 @@ class Ring:
             seen[: times.size] = np.fmax(seen[: times.size], times)
         return seen
 
-    def _begin(self, by_metric: Mapping[TrackKey, tuple[list[int], list[Series]]], now: float) -> None:
+    def _begin(self, firsts: list[float], now: float) -> None:
         """The first samples say where time begins, though not further back than MAX_BACK_S; every tick that could not
         have closed yet is open, so that the order of the first batches does not matter."""
         if self._closed is not None:
             return
-        firsts = [float(one.times[0]) for _, listed in by_metric.values() for one in listed if one.times.size]
         firsts = [first for first in firsts if math.isfinite(first)]
         if firsts:
             first = math.ceil(max(min(firsts), now - MAX_BACK_S) / self.interval_s)
@@ -230,7 +234,7 @@ class Ring:
         values = np.where(np.isinf(values), np.nan, values)
         for tick in np.unique(ticks[kept]):
             here = kept[ticks[kept] == tick]
-            window = track.windows.setdefault(int(tick), _Window())
+            window = track.windows.setdefault(int(tick), Window())
             window.sources.append(source)
             window.slots.append(rows[here])
             window.times.append(times[here])
@@ -271,6 +275,7 @@ class Ring:
                 self.skipped += to - tick
                 tick = to
             self._closed = tick
+            self._pour(tick)
             self._started = self._started or any(tick in track.windows for track in self._tracks.values())
             if self._started:
                 yield self._tick(tick)
@@ -278,7 +283,21 @@ class Ring:
     def _next(self, tick: int, last: int) -> int:
         """The next tick that holds something, or the first of the last GAP_TICKS."""
         held = [index for track in self._tracks.values() for index in track.windows if tick <= index]
+        held += [index for index in self._pushed.ticks() if tick <= index]
         return max(tick, min([last - GAP_TICKS + 1, *held]))
+
+    def _pour(self, index: int) -> None:
+        """What came by number for a tick becomes chunks of its windows, by row."""
+        for key, source, slots, times, values in self._pushed.poured(index):
+            track = self._tracks[key]
+            track.grow(self._sizes[key[0]])
+            if track.metric.kind == "since":
+                values = times - values
+            window = track.windows.setdefault(index, Window())
+            window.sources.append(source)
+            window.slots.append(slots)
+            window.times.append(times)
+            window.values.append(values)
 
     def _tick(self, index: int) -> Tick:
         at = index * self.interval_s
@@ -299,7 +318,7 @@ class Ring:
         size = track.time.size
         values, came = np.full(size, np.nan), np.zeros(size, np.bool_)
         expected = self._expected(track, at)
-        window = track.windows.pop(index, _Window())
+        window = track.windows.pop(index, Window())
         reach = self._reach(track, window, at)
         if window.size:
             self._held -= window.size
@@ -316,7 +335,7 @@ class Ring:
             missing = np.where(came, seen & (track.metric.kind != "counter"), expected <= reach)
         return values.astype(np.float32), np.isfinite(values) | missing
 
-    def _remember(self, track: _Track, window: _Window, slots: Slots, times: Floats, raw: Floats) -> None:
+    def _remember(self, track: _Track, window: Window, slots: Slots, times: Floats, raw: Floats) -> None:
         remember(track, slots, times, raw, self.interval_s)
         for source, rows in zip(window.sources, window.slots, strict=True):
             track.source[rows] = source
@@ -336,7 +355,7 @@ class Ring:
             due = (nth >= 1) & (nth > before)
             return np.where(due, track.time + nth * cadence - slack, np.nan)
 
-    def _reach(self, track: _Track, window: _Window, at: float) -> Floats:
+    def _reach(self, track: _Track, window: Window, at: float) -> Floats:
         """Per row, up to where in this tick its source looked: a row that should have spoken before that is missing,
         one that should have spoken after it is unseen. A source looked where a read says so, or where samples came.
         """
@@ -403,6 +422,9 @@ class Ring:
 
     def move(self, old: Fleet, new: Fleet) -> None:
         """Rows follow their ids into another fleet; open ticks follow too."""
+        for index in self._pushed.ticks():
+            self._pour(index)
+        self._pushed.unseat()
         for key, track in self._tracks.items():
             before, after = old.axes.get(key[0]), new.axes.get(key[0])
             if before is None or after is None or before.ids == after.ids[: len(before)]:

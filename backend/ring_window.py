@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +17,39 @@ Slots = NDArray[np.int64]
 #: A counter that was not seen for this long, and for four of its cadences, starts anew: a rate over the gap would be
 #: old news, and a reset inside it could not be seen.
 REBASE_S = 300.0
+
+
+@dataclass(slots=True)
+class Window:
+    """What came for one metric and one tick that is still open: chunks of slots, times and values, by source."""
+
+    sources: list[int] = field(default_factory=list)
+    slots: list[Slots] = field(default_factory=list)
+    times: list[Floats] = field(default_factory=list)
+    values: list[Floats] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return sum(chunk.size for chunk in self.times)
+
+    def newest(self) -> dict[int, float]:
+        """Time of the newest sample by source."""
+        found: dict[int, float] = {}
+        for source, times in zip(self.sources, self.times, strict=True):
+            found[source] = max(found.get(source, -math.inf), float(times.max(initial=-math.inf)))
+        return found
+
+    def sorted(self) -> tuple[Slots, Floats, Floats]:
+        """All samples by slot, then time, each instant of a slot once: the same whatever the order of arrival."""
+        if len(self.slots) == 1 and np.all(self.slots[0][1:] > self.slots[0][:-1]):
+            return self.slots[0], self.times[0], self.values[0]
+        slots, times = np.concatenate(self.slots), np.concatenate(self.times)
+        values = np.concatenate(self.values)
+        order = np.lexsort((values, times, slots))
+        slots, times, values = slots[order], times[order], values[order]
+        first = np.ones(slots.size, np.bool_)
+        first[1:] = (slots[1:] != slots[:-1]) | (times[1:] != times[:-1])
+        return slots[first], times[first], values[first]
 
 
 class Track(Protocol):

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 from backend.api.problems import Problem
 from backend.ingest.labels import Targets
+from backend.ingest.pushes import Pushes
 from backend.pipeline import Accepted
+from detectors.catalogue import Catalogue
 
 #: Bodies worked on at once. One cluster takes them in one after another, so more would only wait and hold memory.
 MOST_AT_ONCE = 16
@@ -24,6 +26,7 @@ class Intake:
         self._going = 0
         self._lock = threading.Lock()
         self._targets: dict[str, Targets] = {}
+        self._pushes: dict[str, Pushes] = {}
         self.taken: Counter[tuple[str, str]] = Counter()
         self.dropped: Counter[tuple[str, str]] = Counter()
         self.refused: Counter[str] = Counter()
@@ -50,6 +53,13 @@ class Intake:
         """What earlier pushes told about who stands behind which exporter."""
         with self._lock:
             return self._targets.setdefault(cluster, Targets())
+
+    def pushes(self, cluster: str, catalogue: Catalogue) -> Pushes:
+        """Which series is whose, as earlier pushes told it."""
+        with self._lock:
+            if cluster not in self._pushes:
+                self._pushes[cluster] = Pushes(catalogue)
+            return self._pushes[cluster]
 
     def count(self, cluster: str, accepted: Accepted) -> None:
         """Add what became of one body."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import cramjam
 import numpy as np
 
 from backend.facts import Batch
+from backend.ingest import wire
 from backend.ingest.base import SourceError
 from backend.ingest.labels import Targets
+from backend.ingest.pushes import Pushes, dropped_of
 from backend.ingest.samples import Scraped, assemble
 from backend.ingest.versions import versions_of
 from detectors.catalogue import Catalogue
@@ -23,15 +27,30 @@ VARINT, FIXED64, CHUNK, FIXED32 = 0, 1, 2, 5
 Field = tuple[int, int, int, int]
 
 
-def decode(body: bytes, catalogue: Catalogue, max_bytes: int, targets: Targets | None = None) -> Batch:
+def decode(
+    body: bytes,
+    catalogue: Catalogue,
+    max_bytes: int,
+    targets: Targets | None = None,
+    pushes: Pushes | None = None,
+    now: float = 0.0,
+) -> Batch:
     """The Batch of one push; its span is one instant, as a push covers no time: what it leaves out may come by itself.
 
     max_bytes: largest size after decompression; a larger one is refused before anything is unpacked. ``targets``
-    carries what earlier pushes told about who stands behind which exporter. Raises SourceError(permanent=True) that
-    says what is wrong at which byte.
+    carries what earlier pushes told about who stands behind which exporter; ``pushes`` which series is whose at ``now``
+    (unix s): samples of series that it knows come as ``columns``, without their labels being read again. Raises
+    SourceError(permanent=True) that says what is wrong at which byte.
     """
-    scraped, unreadable = _request(memoryview(unpacked(body, max_bytes)))
     targets = targets or Targets()
+    raw = _unpacked(body, max_bytes)
+    walked = _walked(raw, pushes) if pushes is not None else None
+    if pushes is None or walked is None:
+        return _batch(*_request(raw.data), catalogue, targets)
+    return _known(raw, walked, pushes, catalogue, targets, now)
+
+
+def _batch(scraped: list[Scraped], unreadable: int, catalogue: Catalogue, targets: Targets) -> Batch:
     series, dropped = assemble(scraped, catalogue, targets)
     if unreadable:
         dropped["label that is not UTF-8"] += unreadable
@@ -40,18 +59,93 @@ def decode(body: bytes, catalogue: Catalogue, max_bytes: int, targets: Targets |
     return Batch("remote_write", last, last, series, dropped=dropped, versions=versions)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Walked:
+    """Every series of a request: where it stands (int64[m, 2]), the hash of its labels (uint64[m, 2]), where its
+    samples begin (int64[m + 1]), and the times and bits of all samples."""
+
+    spans: wire.Places
+    hashes: wire.Words
+    firsts: wire.Places
+    times: wire.Floats
+    bits: wire.Words
+
+
+def _walked(raw: wire.Bytes, pushes: Pushes) -> _Walked | None:
+    """None for a request that is odd in any way: it is read by ``_request``, which says how."""
+    many = wire.count(raw)
+    if not 0 < many <= MAX_SERIES:
+        return None
+    words = np.asarray(raw.base).view(np.uint64)
+    spans, hashes = np.empty((many, 2), np.int64), np.empty((many, 2), np.uint64)
+    firsts = np.empty(many + 1, np.int64)
+    for room in (many + 64, min(MAX_SAMPLES, raw.size // 4 + 1)):
+        times, bits = np.empty(room), np.empty(room, np.uint64)
+        found = wire.walk(raw, words, pushes.seed, MAX_LABELS, spans, hashes, firsts, times, bits)
+        if found != -2:
+            return None if found < 0 else _Walked(spans, hashes, firsts, times[:found], bits[:found])
+    return None
+
+
+def _known(
+    raw: wire.Bytes, walked: _Walked, pushes: Pushes, catalogue: Catalogue, targets: Targets, now: float
+) -> Batch:
+    """Known series by number, the others by their labels, which are learnt for the next time."""
+    with pushes.lock:
+        series = pushes.find(walked.hashes)
+        fates = pushes.route(series, walked.firsts, walked.times, now)
+        columns, counts = pushes.columns(series, fates, walked.firsts, walked.times, walked.bits, now)
+        scraped, unreadable = _read(raw, walked, np.flatnonzero(fates == wire.SLOW), series, pushes, now)
+    batch = _batch(scraped, unreadable, catalogue, targets)
+    last = max(batch.end, float(columns.times.max(initial=0.0)))
+    dropped = Counter(dropped_of(counts.tolist())) + Counter(batch.dropped)
+    return replace(batch, start=last, end=last, dropped=dropped, columns=columns)
+
+
+def _read(
+    raw: wire.Bytes, walked: _Walked, which: wire.Places, series: wire.Ids, pushes: Pushes, now: float
+) -> tuple[list[Scraped], int]:
+    """The series at these places by their labels, as ``_request`` reads them."""
+    scraped: list[Scraped] = []
+    unreadable = 0
+    known: dict[bytes, tuple[str, str]] = {}
+    view = raw.data
+    for place in which.tolist():
+        start, end = walked.spans[place].tolist()
+        try:
+            one = _series(view, start, end, known)
+        except UnicodeDecodeError:
+            unreadable += 1
+            continue
+        if one is None:
+            continue
+        scraped.append(one)
+        one_, two = walked.hashes[place].tolist()
+        if two:
+            pushes.learn((one_, two), int(series[place]), one[0], now)
+    if which.size:
+        pushes.forget(now)
+    return scraped, unreadable
+
+
 def unpacked(body: bytes, max_bytes: int) -> bytes:
     """The block without its snappy coat. The length that it declares is believed only as a reason to refuse."""
+    return _unpacked(body, max_bytes).tobytes()
+
+
+def _unpacked(body: bytes, max_bytes: int) -> wire.Bytes:
+    """The same as uint8[n], the beginning of an array of whole words with one to spare."""
     size, _ = _varint(memoryview(body), 0, len(body), "the snappy length")
     if size > max_bytes:
         raise _bad(f"the block would unpack to {size} bytes, the limit is {max_bytes}", 0, _SMALLER)
+    whole = np.empty(8 * (size // 8 + 2), np.uint8)
     try:
-        raw = bytes(cramjam.snappy.decompress_raw(body))
+        found = cramjam.snappy.decompress_raw_into(body, whole.data)
     except cramjam.DecompressionError as error:
         raise _bad(f"no snappy block ({error})", 0, "Send Content-Encoding: snappy, in block format.") from error
-    if len(raw) != size:
-        raise _bad(f"the block declares {size} bytes and holds {len(raw)}", 0, "Send it again.")
-    return raw
+    if found != size:
+        raise _bad(f"the block declares {size} bytes and holds {found}", 0, "Send it again.")
+    return whole[:size]
 
 
 _SMALLER = "Lower max_samples_per_send, or raise [server] max_body_bytes."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from backend.inventory.ledger import Ledger
 from backend.inventory.outs import OBSERVED, Outs
 from backend.inventory.parts import MOST, Parts
 from backend.inventory.places import Places
+from backend.inventory.ports import ADDRESS, address, port_named
 from backend.inventory.writing import Sounds, write_cards, write_parts, write_places
 from backend.model.cluster import Device
 from backend.store import cables, outages
@@ -85,6 +86,8 @@ class Inventory:
         self._told_left = []
         self._learn_nodes(session, batch, now)
         self._learn_series(batch, now)
+        for host in batch.columns.nodes if batch.columns is not None else ():
+            self._places.hear(self._places.known(host), now)
         for raw in batch.events:
             if raw.host and "told_by" not in raw.attrs:  # what another machine says of it is no sign of its life
                 self._places.hear(self._places.met(raw.host, now), now)
@@ -156,6 +159,21 @@ class Inventory:
         if job:
             return Entity(self.cluster, "job", job, f"job:{job}")
         return Entity(self.cluster, "cluster", self.cluster, f"cluster:{self.cluster}")
+
+    def driver(self, host: str) -> int:
+        """The major version of a node's GPU driver; 0 = not known."""
+        place = self._places.known(host)
+        said = self._ledger.said(place.name, "driver").get("", "") if place else ""
+        major = said.partition(".")[0]
+        return int(major) if major.isascii() and major.isdigit() and len(major) < 6 else 0
+
+    def port(self, host: str, pci: str, attrs: Mapping[str, str]) -> str:
+        """The name under which telemetry knows the port that a kernel line is about; "" where nothing joins the two."""
+        place = self._places.known(host)
+        if place is None:
+            return ""
+        at = {name: address(value) for name, value in self._ledger.said(place.name, ADDRESS).items() if name}
+        return port_named(at, attrs, pci, self._parts.named("nic", place.name))
 
     # --- nodes and cards --------------------------------------------------------------------------------------------
 
