@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
 
 PREFIX = "WATCHKEEPER_"
@@ -19,6 +19,12 @@ ENVIRONMENT = "environment"
 SECRET_MAX_BYTES = 65_536
 
 Place = tuple[str | int, ...]
+
+
+class Section(BaseModel):
+    """Unknown keys stop the start; nothing changes after it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from backend import pipeline
 from backend.api.bodies import unpacked
-from backend.api.guard import Sender, parts_of, watch_of
+from backend.api.guard import Sender, bound_to, parts_of, watch_of
 from backend.api.intake import Intake
 from backend.api.nodes import json
 from backend.api.problems import Problem
@@ -21,6 +21,7 @@ from backend.api.schemas import journal_body, rows_body, topology_body, write_bo
 from backend.clock import unix
 from backend.facts import Batch
 from backend.ingest.base import SourceError
+from backend.ingest.bound import REASON, bound, bound_rows
 from backend.ingest.infiniband import infiniband_batch
 from backend.ingest.jobs import jobs_batch
 from backend.ingest.journal_push import journal_batch
@@ -103,13 +104,20 @@ def readable(read: Callable[[], Any]) -> Any:
 
 
 def taken(request: Request, watch: Watch, batch: Batch, rejects: Sequence[Reject], counted: int = 0) -> Response:
-    """Commit a batch and say what became of it. Raises Problem 422 where nothing was right and something wrong."""
-    kept = bool(batch.events or batch.series or pipeline.records_of(batch))
+    """Commit a batch and say what became of it. Raises Problem: 422 where nothing was right and something wrong, 403
+    where a sender that is bound to its nodes spoke of others only."""
+    batch = bound(batch, bound_to(request))
+    kept = bool(batch.events or batch.series or batch.columns or pipeline.records_of(batch))
     if rejects and not kept and not counted:
         intake_of(request).count(watch.cluster, Accepted(dropped=batch.dropped))
         flaws = [{"where": f"row {r.row}, {r.field}", "what": r.problem} for r in rejects[:20]]
         first = rejects[0]
         raise Problem(422, f"No row was right; row {first.row}: {first.field} {first.problem}.", errors=flaws)
+    if batch.dropped.get(REASON) and not kept and not counted:
+        intake_of(request).count(watch.cluster, Accepted(dropped=batch.dropped))
+        raise Problem(
+            403, f"This token may speak of {', '.join(sorted(bound_to(request))[:5])} only; nothing was kept."
+        )
     accepted = pipeline.accept(watch, batch) if kept else Accepted(dropped=batch.dropped)
     intake_of(request).count(watch.cluster, accepted)
     return json(_body(accepted, rejects, counted))
@@ -140,7 +148,10 @@ def logs(request: Request, watch: WatchOf, parts: PartsOf, body: Plain) -> Respo
     now, kind = unix(watch.clock.now()), content_type(request)
     rows = readable(lambda: read_rows(body, kind, now))
     tails = parts.tails[watch.cluster]
+    rows, others = bound_rows(rows, bound_to(request))
     batch = logs_batch(rows, now, parse, tails)
+    if others:
+        batch = replace(batch, dropped={**batch.dropped, REASON: others})
     tails.flush()
     return taken(request, watch, batch, rows.rejects, len(rows.rows) - len(batch.events))
 

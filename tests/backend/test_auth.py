@@ -173,6 +173,7 @@ def test_an_ingest_token_reads_nothing(sqlite_store: Store) -> None:
 # --- rights ---------------------------------------------------------------------------------------------------------
 
 CONTRACT = {
+    "vendor": {"hardware"},
     "viewer": {"read"},
     "operator": {"acknowledge", "note", "label", "silence", "exclude", "lift"},
     "approver": {"approve", "reject", "undo"},

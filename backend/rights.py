@@ -1,0 +1,118 @@
+"""Every route of the API and of the pages: the right that it needs, and how far what it shows reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+#: open: nobody's. cluster: facts that all who see the cluster share. project: shows and changes only what belongs to the
+#: asker's projects. whole: shows the work of all projects of a cluster. site: of all clusters.
+Reach = Literal["open", "cluster", "project", "whole", "site"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``need`` is a right by name (``auth.RIGHTS``), ingest, or open. ``writes``: whether it changes what is kept."""
+
+    need: str
+    reach: Reach
+    writes: bool = False
+
+
+#: A route that is not named here is refused to everybody who is limited to projects or clusters, and fails a test.
+UNKNOWN = Rule("read", "site")
+
+_READS = {
+    "cluster": """
+        /api/v1/nodes /api/v1/nodes/{node} /api/v1/exclusions /api/v1/topology /api/v1/versions /api/v1/devices
+        /api/v1/labels/model /api/v1/labels/quality /cluster /fleet /figures/fleet.json /figures/fleet.csv
+        /figures/names.json /figures/healthy.json /figures/healthy.csv /figures/sources.json /figures/sources.csv
+        /figures/devices.csv /system
+    """,
+    "project": """
+        /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
+        /api/v1/orders/{order_id} /api/v1/labels /api/v1/jobs/{job}/log /api/v1/jobs/{job}/verdict
+        /api/v1/jobs/{job}/reports /incidents /incidents/{number} /figures/incidents/{number}.json
+        /figures/incidents/{number}.csv /live
+    """,
+    "whole": """
+        / /nodes/{node} /devices/{device} /figures/past/{kind}/{name}.json /figures/past/{kind}/{name}.csv
+        /api/v1/nodes/{node}/history /api/v1/devices/{device}/history /api/v1/allocations /api/v1/changes
+    """,
+    "site": "/metrics",
+}
+_WRITES = {
+    "acknowledge": "/api/v1/incidents/{incident_id}/ack /api/v1/incidents/{incident_id}/resolve "
+    "/incidents/{number}/acknowledge /incidents/{number}/resolve",
+    "note": "/api/v1/incidents/{incident_id}/notes /incidents/{number}/notes",
+    "label": "/api/v1/labels /incidents/{number}/labels",
+    "approve": "/api/v1/orders/{order_id}/approve /incidents/{number}/decisions/{which}/approve",
+    "reject": "/api/v1/orders/{order_id}/reject /api/v1/orders/{order_id}/cancel "
+    "/incidents/{number}/decisions/{which}/reject",
+}
+_PUSHES = """
+    /api/v1/ingest/logs /api/v1/ingest/journal /api/v1/ingest/jobs /api/v1/ingest/topology /api/v1/ingest/wrap
+    /api/v1/ingest/remote-write /api/v1/changes
+"""
+_OPEN = "/healthz /readyz /docs /openapi.json /sign-in /sign-in/oidc /sign-in/oidc/back"
+
+TABLE: Mapping[str, Rule] = {
+    **{f"GET {path}": Rule("read", reach) for reach, paths in _READS.items() for path in paths.split()},  # type: ignore[arg-type]  # keys are Reach
+    **{f"POST {path}": Rule(need, "project", True) for need, paths in _WRITES.items() for path in paths.split()},
+    **{f"POST {path}": Rule("ingest", "cluster", True) for path in _PUSHES.split()},
+    **{f"GET {path}": Rule("open", "open") for path in _OPEN.split()},
+    "POST /api/v1/exclusions/query": Rule("read", "cluster"),
+    "POST /api/v1/exclusions": Rule("exclude", "whole", True),
+    "DELETE /api/v1/exclusions/{exclusion_id}": Rule("lift", "whole", True),
+    "POST /system/kill-switch": Rule("kill switch", "whole", True),
+    "GET /api/v1/hardware": Rule("hardware", "cluster"),
+    "GET /hardware": Rule("hardware", "cluster"),
+    # people, tokens, audit: what holds for all clusters
+    "GET /api/v1/users": Rule("users", "site"),
+    "POST /api/v1/users": Rule("users", "site", True),
+    "PATCH /api/v1/users/{name}": Rule("users", "site", True),
+    "DELETE /api/v1/users/{name}": Rule("users", "site", True),
+    "GET /api/v1/tokens": Rule("tokens", "site"),
+    "POST /api/v1/tokens": Rule("tokens", "site", True),
+    "DELETE /api/v1/tokens/{token_id}": Rule("tokens", "site", True),
+    "GET /api/v1/audit": Rule("users", "site"),
+    "GET /settings": Rule("hardware", "open"),
+    "POST /settings/password": Rule("hardware", "open", True),
+    "POST /settings/users": Rule("users", "site", True),
+    "POST /settings/users/{name}": Rule("users", "site", True),
+    "POST /settings/tokens": Rule("tokens", "site", True),
+    "POST /settings/tokens/{token_id}/revoke": Rule("tokens", "site", True),
+    # their own session
+    "POST /sign-in": Rule("open", "open", True),
+    "POST /sign-out": Rule("hardware", "open", True),
+    "POST /sign-out/everywhere": Rule("hardware", "open", True),
+    "POST /theme": Rule("open", "open"),
+}
+
+
+def rule_of(method: str, path: str) -> Rule:
+    """The rule of a route; ``path`` as it was declared, with or without kinds of its parameters ({number:int})."""
+    method = "GET" if method == "HEAD" else method
+    return TABLE.get(f"{method} {plain(path)}", UNKNOWN)
+
+
+def plain(path: str) -> str:
+    """``/incidents/{number:int}`` as ``/incidents/{number}``."""
+    parts = path.split("{")
+    return parts[0] + "".join("{" + name.split(":")[0].rstrip("}") + "}" + rest for name, rest in map(_cut, parts[1:]))
+
+
+def _cut(part: str) -> tuple[str, str]:
+    name, _, rest = part.partition("}")
+    return name, rest
+
+
+def beyond(rule: Rule, clusters: tuple[str, ...], projects: tuple[str, ...]) -> str:
+    """Why somebody who is limited to these clusters and projects may not go there; empty = they may."""
+    if rule.reach == "site" and (clusters or projects):
+        limits = ", ".join((*clusters, *projects))
+        return f"This reaches over all clusters; you are limited to {limits}."
+    if rule.reach == "whole" and projects:
+        return f"This shows or changes the work of all projects; you are limited to {', '.join(projects)}."
+    return ""
