@@ -8,13 +8,15 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from backend.facts import Batch, GpuFacts, NodeFacts
+from backend.facts import Batch, GpuFacts, NodeFacts, VersionFacts
 from backend.ingest.base import SourceError
 from backend.ingest.rows import Host, Name, Reject, Rejects, Row, Rows, counted, numbered, object_of, problem_of, read
 from detectors.kernel.lines import normal_pci
 
 #: More GPUs than any node holds (an NVL72 rack seen as one node has 72).
 MAX_GPUS = 256
+#: Ports of one node, with room.
+MAX_NICS = 64
 
 
 class GpuRow(Row):
@@ -34,12 +36,27 @@ class GpuRow(Row):
         return self
 
 
+class NicRow(Row):
+    """One port: its name in telemetry (``mlx5_0``), and the PCI address that the kernel calls it by."""
+
+    name: Name = Field(min_length=1)
+    pci_bus_id: Name = Field(min_length=1)
+    netdev: Name = ""
+
+    @model_validator(mode="after")
+    def _placed(self) -> Self:
+        if not normal_pci(self.pci_bus_id):
+            raise PydanticCustomError("pci", "pci_bus_id is no PCI address: write it as 0000:9b:00.1")
+        return self
+
+
 class NodeRow(Row):
     name: Host
     rack: Name = ""
     switch: Name = ""
     model: Name = ""
     gpus: list[GpuRow] = Field(default_factory=list, max_length=MAX_GPUS)
+    nics: list[NicRow] = Field(default_factory=list, max_length=MAX_NICS)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -59,6 +76,7 @@ def topology_batch(body: bytes, content_type: str, now: float) -> tuple[Batch, t
     found = _rows(body, content_type)
     rejects = Rejects(list(found.rejects), found.rejected)
     nodes: dict[str, NodeFacts] = {}
+    ports: list[VersionFacts] = []
     owners: dict[str, str] = {}
     for place, row in numbered(found):
         taken = next((gpu.uuid for gpu in row.gpus if owners.get(gpu.uuid, row.name) != row.name), None)
@@ -69,8 +87,10 @@ def topology_batch(body: bytes, content_type: str, now: float) -> tuple[Batch, t
         else:
             owners |= {gpu.uuid: row.name for gpu in row.gpus if gpu.uuid}
             nodes[row.name] = facts_of(row)
+            ports += ports_of(row, now)
     done = Rows(found.rows, found.places, tuple(rejects.told), rejects.count, found.replaced)
-    return Batch("topology", now, now, nodes=tuple(nodes.values()), dropped=counted(done)), done.rejects
+    told = Batch("topology", now, now, nodes=tuple(nodes.values()), versions=tuple(ports), dropped=counted(done))
+    return told, done.rejects
 
 
 def facts_of(row: NodeRow) -> NodeFacts:
@@ -84,6 +104,13 @@ def facts_of(row: NodeRow) -> NodeFacts:
         gpus=gpus,
         expected_gpus=len(gpus),
     )
+
+
+def ports_of(row: NodeRow, now: float) -> Iterable[VersionFacts]:
+    """Where each port sits; a change of it is a change of the node like others."""
+    for nic in row.nics:
+        for name in filter(None, (nic.name, nic.netdev)):
+            yield VersionFacts(row.name, "pci", nic.pci_bus_id, now, name)
 
 
 def _rows(body: bytes, content_type: str) -> Rows[NodeRow]:

@@ -10,13 +10,14 @@ from backend.ingest.labels import Targets, device_label, host_of
 from backend.ingest.samples import Scraped
 from detectors.catalogue import Catalogue
 
-#: Series that exist for their labels: name -> label -> item (node_exporter: uname, dmi, os and infiniband collectors;
+#: Series that exist for their labels: name -> label -> item (node_exporter: uname, dmi, os, infiniband, ethtool;
 #: kube-state-metrics: kube_node_info).
 INFO: Mapping[str, Mapping[str, str]] = {
     "node_uname_info": {"release": "kernel"},
     "node_dmi_info": {"bios_version": "bios"},
     "node_os_info": {"pretty_name": "os"},
     "node_infiniband_info": {"firmware_version": "firmware"},
+    "node_ethtool_info": {"bus_info": "pci"},
     "kube_node_info": {
         "kernel_version": "kernel",
         "kubelet_version": "kubelet",
@@ -24,6 +25,8 @@ INFO: Mapping[str, Mapping[str, str]] = {
         "container_runtime_version": "runtime",
     },
 }
+#: Of these, each port has one.
+OF_PORTS = frozenset({"node_infiniband_info", "node_ethtool_info"})
 #: Labels that GPU exporters put on each series, where they are configured to: label -> item. Of the device, or of its
 #: node where the whole node has one.
 OF_NODE: Mapping[str, str] = {
@@ -48,7 +51,7 @@ def versions_of(scraped: Iterable[Scraped], catalogue: Catalogue, targets: Targe
             continue
         at = float(times[-1])
         if name in INFO:
-            device = labels.get("device", "") if name == "node_infiniband_info" else ""
+            device = labels.get("device", "") if name in OF_PORTS else ""
             found += _news(_host(labels), device, labels, INFO[name], at, name.partition("_")[0], targets)
         elif catalogue.alias.get(name) == PROBE:
             found += _of_gpu(labels, at, targets)

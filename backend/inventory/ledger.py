@@ -40,11 +40,18 @@ class Ledger:
         self._of_jobs: dict[Key, None] = {}
         self._versions: dict[Key, dict[str, Any]] = {}
         self._changes: list[dict[str, Any]] = []
+        self._by_item: dict[tuple[str, str], dict[str, str]] = {}
+
+    def said(self, node: str, item: str) -> Mapping[str, str]:
+        """The last word on an item of a node: by device, "" = of the node itself."""
+        return self._by_item.get((node, item), {})
 
     def load(self, session: Session) -> None:
         self._known = {}
         for node, device, job, item, source, value, since in rows.versions(session, self._cluster):
             self._known[(node, device, job, item, source)] = _Known(value, since.timestamp())
+            if not job:
+                self._by_item.setdefault((node, item), {})[device] = value
         self._of_jobs = dict.fromkeys(key for key in self._known if key[2])
 
     def hear(self, told: Iterable[VersionFacts], source: str) -> None:
@@ -99,7 +106,9 @@ class Ledger:
             "value": known.value,
             "since": utc(known.since),
         }
-        if job:
+        if not job:
+            self._by_item.setdefault((node, item), {})[device] = known.value
+        else:
             self._of_jobs[key] = None
             while len(self._of_jobs) > MOST_OF_JOBS:
                 oldest = next(iter(self._of_jobs))

@@ -48,6 +48,11 @@ class Parts:
         part = rows.known.get((place.name, *_what(label))) if rows is not None and place is not None else None
         return part.slot if part is not None else None
 
+    def named(self, kind: str, node: str) -> list[str]:
+        """What the parts of a kind on a node are called."""
+        rows = self._rows[kind]
+        return [index for name, index, _ in rows.known if name == node] if rows.by_node[node] else []
+
     def learn(self, label: DeviceLabel, place: Place, now: datetime) -> None:
         """The row that a label of this node speaks of, made where it is new."""
         rows = self._rows[label.axis]

@@ -40,6 +40,12 @@ def pci_of(domain: str | None, bus: str, device: str) -> str:
     return f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}"
 
 
+def function_of(text: str) -> str:
+    """The function of a device that has several, as the second port of a card; empty for the first, and for none."""
+    _, _, function = text.strip().rpartition(".")
+    return function if function in set("1234567") else ""
+
+
 def kept(text: str) -> str:
     """Printable, on one line, short: the text goes into databases and mails."""
     text = text[:KEPT_CHARS]

@@ -68,7 +68,12 @@ def _kit() -> tuple[Scanner, tuple[tuple[int, ...], ...], tuple[Reader, ...]]:
     """One scanner for the literals of all readers, the places of the readers of each literal, and the readers."""
     own = tuple((module.LITERALS, module.read) for module in (nvidia, fabric, hardware, amd))
     table = ((rule.literals, rule.read) for rule in packaged())
-    wanted: list[tuple[tuple[str, ...], Reader]] = [*own, ((_BOOT_LITERAL,), _boot), *table]
+    wanted: list[tuple[tuple[str, ...], Reader]] = [
+        *own,
+        ((_BOOT_LITERAL,), _boot),
+        *table,
+        (nvidia.VERSION_LITERALS, nvidia.version),
+    ]
     places: dict[str, list[int]] = {}
     for place, (literals, _) in enumerate(wanted):
         for literal in literals:

@@ -10,6 +10,12 @@ from detectors.kernel.head import KERNEL, starts
 from detectors.kernel.nvlink import decode, registers
 
 LITERALS = ("Xid (", "Xid  (", "fallen off the bus")
+VERSION_LITERALS = ("NVRM: loading NVIDIA UNIX", "amdgpu version: ")
+_LOADING = re.compile(
+    r"NVRM: loading NVIDIA UNIX (?:[\w-]{1,16} Kernel Module|Open Kernel Module for [\w-]{1,16}) {1,4}"
+    r"(\d{3}\.\d{1,4}(?:\.\d{1,4})?)"
+    r"|(?:\[drm\] )?amdgpu version: (\d{1,3}\.\d{1,3}(?:\.\d{1,4})?)"
+)
 
 _UUID = r"GPU-[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"
 #: ``Xid (PCI:0000:0f:00): 94``; behind the address there may be a MIG instance or a UUID, or the UUID stands alone.
@@ -32,19 +38,29 @@ _DRIVER = ("NVRM", "GPU", "nvidia")
 ACTIONS: Mapping[int, str] = {0: "none", 1: "reset_gpu", 2: "reboot", 3: "drain_p2p", 4: "drain_and_reset"}
 
 
-def read(line: str) -> KernelCode | None:
-    """The Xid of one line; 79 for the words that stand for it. A line that only quotes one has none."""
-    return _xid(line) or _lost(line)
+def read(line: str, driver: int = 0) -> KernelCode | None:
+    """The Xid of one line; 79 for the words that stand for it. A line that only quotes one has none. driver: its major
+    version, which says how the registers of NVLink5 are laid out; 0 = not known."""
+    return _xid(line, driver) or _lost(line)
 
 
-def _xid(line: str) -> KernelCode | None:
+def version(line: str) -> KernelCode | None:
+    """``version driver`` of the line with which the driver begins; it is no fault, but says how to read the others."""
+    for at, program in starts(line):
+        found = _LOADING.match(line, at) if program in KERNEL else None
+        if found is not None:
+            return KernelCode("version", "driver", "", kept(line[at:]), {"version": found[1] or found[2]})
+    return None
+
+
+def _xid(line: str, driver: int) -> KernelCode | None:
     if "Xid" not in line:
         return None
     for at, program in starts(line):
         found = _XID.match(line, at) if program in KERNEL else None
         if found is not None and int(found[7]):
             code = str(int(found[7]))
-            attrs = _attrs(code, line[found.end() : found.end() + 600])
+            attrs = _attrs(code, line[found.end() : found.end() + 600], driver)
             if uuid := _IN_UUID.search(found[5] or found[6] or ""):
                 attrs["uuid"] = uuid[0]
             pci = pci_of(*found.group(2, 3, 4)) if found[3] else ""
@@ -52,7 +68,7 @@ def _xid(line: str) -> KernelCode | None:
     return None
 
 
-def _attrs(code: str, rest: str) -> dict[str, str]:
+def _attrs(code: str, rest: str, driver: int) -> dict[str, str]:
     """What follows the number: process, then what belongs to the code."""
     attrs: dict[str, str] = {}
     rest = rest.lstrip(", ")
@@ -67,7 +83,7 @@ def _attrs(code: str, rest: str) -> dict[str, str]:
         attrs |= registers(rest)
     if code in ("13", "31") and (where := _WHERE.search(rest)):
         attrs |= {key: value for key, value in zip(("gpc", "tpc", "sm"), where.groups(), strict=True) if value}
-    return attrs | decode(int(code), rest)
+    return attrs | decode(int(code), rest, driver)
 
 
 def _lost(line: str) -> KernelCode | None:

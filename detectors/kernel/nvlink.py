@@ -74,7 +74,7 @@ class SubCode:
 def decode(code: int, rest: str, driver: int = 0) -> dict[str, str]:
     """Of the text behind the number of an Xid 144 to 150: severity (fatal, nonfatal, as the line has it), unit, link,
     subcode, and from the table asks (none, reset_gpu, verdict) and look. driver: its major version; 0 = not known, then
-    the layout that fits the line counts."""
+    asks and look hold only what both layouts say, and ``old`` and ``new`` what each does where they differ."""
     word = _WORD.match(rest) if code in CODES else None
     if word is None:
         return {}
@@ -87,11 +87,27 @@ def decode(code: int, rest: str, driver: int = 0) -> dict[str, str]:
     numbers = [int(text, 16) for text in re.split(r"[, ]+", words[1])]
     if "LINK" in attrs["unit"]:
         attrs["subcode"] = str(numbers[0] >> SUBCODE_SHIFT & SUBCODE_MASK)
-    row = sub_code(code, attrs["unit"], numbers, driver)
-    if row is not None:
-        urgent = any(_fits(numbers[0], mask) for mask in (row.old_urgent, row.new_urgent) if mask)
-        attrs |= {"asks": row.urgent_action if urgent else row.action, "look": row.look}
-    return attrs
+    return attrs | _asked(code, attrs["unit"], numbers, driver)
+
+
+def _asked(code: int, unit: str, numbers: list[int], driver: int) -> dict[str, str]:
+    """What the table asks for by the layout of this driver; by both, where it is not known."""
+    if driver:
+        return _reading(code, unit, numbers, driver)
+    old, new = (_reading(code, unit, numbers, layout) for layout in (NEW_LAYOUT - 1, NEW_LAYOUT))
+    if not old or not new or old == new:
+        return old or new
+    both = {name: value for name, value in old.items() if new[name] == value}
+    return both | {"old": f"{old['asks']} {old['look']}", "new": f"{new['asks']} {new['look']}"}
+
+
+def _reading(code: int, unit: str, numbers: list[int], driver: int) -> dict[str, str]:
+    row = sub_code(code, unit, numbers, driver)
+    if row is None:
+        return {}
+    mask = row.new_urgent if driver >= NEW_LAYOUT else row.old_urgent
+    urgent = mask is not None and _fits(numbers[0], mask)
+    return {"asks": row.urgent_action if urgent else row.action, "look": row.look}
 
 
 def sub_code(code: int, unit: str, words: list[int], driver: int = 0) -> SubCode | None:
@@ -107,9 +123,9 @@ def sub_code(code: int, unit: str, words: list[int], driver: int = 0) -> SubCode
 def _is(row: SubCode, unit: str, word: int, driver: int) -> bool:
     """The same unit by its name, and the sub-code by the information word. The name wins where the bits of the unit
     disagree: the line was printed by the driver itself, the layout is a guess."""
-    masks = {0: (row.old, row.new)}.get(driver, (row.new if driver >= NEW_LAYOUT else row.old,))
-    urgent = [mask for mask in (row.old_urgent, row.new_urgent) if mask]
-    if any(_fits(word, mask) for mask in (*masks, *urgent)):
+    old, new = (row.old, row.old_urgent), (row.new, row.new_urgent)
+    masks = {0: (*old, *new)}.get(driver, new if driver >= NEW_LAYOUT else old)
+    if any(_fits(word, mask) for mask in masks if mask):
         return True
     high = (SUBCODE_MASK << SUBCODE_SHIFT) & row.old[0]
     return unit in row.units and word & high == row.old[1] & high

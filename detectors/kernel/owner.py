@@ -40,7 +40,13 @@ def job_of(event: Event) -> str:
 
 
 def port_of(event: Event) -> str:
-    """The network port of a line: by its PCI address where it is said, so that names may differ; else its name."""
+    """The network port of a line: by the name that telemetry has for it, where the inventory joined the two; by its PCI
+    address where that is said, so that names may differ; else its name."""
     attrs = event.attrs
+    if joined := attrs.get("nic", ""):
+        return joined
+    pci, function = attrs.get("pci", ""), attrs.get("function", "")
+    if pci:
+        return f"{pci}.{function}" if function else pci
     named = (attrs.get(key, "") for key in ("device", "name", "port", "ready", "hfi"))
-    return attrs.get("pci", "") or next((name for name in named if name and not name.isdigit()), "")
+    return next((name for name in named if name and not name.isdigit()), "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from detectors.catalogue import Catalogue
 from detectors.kernel.codes import APP_RETURNS, Code, Codes, sxid_name
-from detectors.kernel.nvlink import MEANS_74
+from detectors.kernel.nvlink import MEANS_74, NEW_LAYOUT
 from detectors.kernel.rows import Row
 from detectors.model import Entity, Evidence, FaultKind, Finding, Fleet, Severity
 from detectors.wording import counted, subject
@@ -122,7 +122,7 @@ def _xid(row: Row, entity: Entity, catalogue: Catalogue) -> str:
     if row.kind == "nvlink_error":
         word = f"a {row.word}" if row.word else "an"
         where = f", link {row.detail}" if row.detail and not row.detail.startswith("-") else ""
-        look = f" {LOOKS[row.look]}" if row.look in LOOKS else ""
+        look = f" {_looks(row.look)}" if row.look else ""
         return f"{who} has {word} NVLink error (Xid {row.code}{where}).{look}"
     if xid is not None and xid.again is not None:
         often = "again " if row.hard and row.count > 1 else ""
@@ -131,6 +131,19 @@ def _xid(row: Row, entity: Entity, catalogue: Catalogue) -> str:
         return f"{who} {SAYS[row.kind]} (Xid {row.code})."
     name = xid.name if xid is not None else "a code that the table does not know"
     return f"{who} reports Xid {row.code}: {name}."
+
+
+def _looks(look: str) -> str:
+    """What the catalogue asks for; both of its readings where the driver's version is not known."""
+    if "|" not in look:
+        return LOOKS.get(look, "")
+    old, new = (_reading(*part.split(" ", 1)) for part in look.split("|", 1))
+    return f"The driver's version is not known: before {NEW_LAYOUT} this asks {old}, from {NEW_LAYOUT} on {new}."
+
+
+def _reading(asks: str, look: str) -> str:
+    first = ASKS.get(asks, "what its Xid 154 says" if asks == "verdict" else "nothing at once")
+    return f"for {first}" + (f", then to {look.replace('_', ' ')}" if look not in ("", "none") else "")
 
 
 def _evidence(row: Row) -> list[Evidence]:

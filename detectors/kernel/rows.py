@@ -36,7 +36,7 @@ ROW = np.dtype(
         ("text", "U400"),
         ("word", "U16"),
         ("detail", "U96"),
-        ("look", "U40"),
+        ("look", "U96"),
         ("jobs", "U256"),
         ("rate", "f8"),
         ("action", "U64"),
@@ -127,7 +127,7 @@ class Row:
         """This line is the one that names the fault."""
         self.namespace, self.code, self.device = event.namespace, event.code, code.device
         self.text, self.seq, self.word = event.text, event.seq, event.attrs.get("severity", "")
-        self.detail, self.look = detail_of(event), event.attrs.get("look", "") or event.attrs.get("meaning", "")
+        self.detail, self.look = detail_of(event), _look(event)
 
 
 @dataclass(slots=True)
@@ -186,8 +186,15 @@ def new_row(event: Event, entity: Entity, code: Code) -> Row:
         text=event.text,
         word=event.attrs.get("severity", ""),
         detail=detail_of(event),
-        look=event.attrs.get("look", "") or event.attrs.get("meaning", ""),
+        look=_look(event),
     )
+
+
+def _look(event: Event) -> str:
+    """What to look into; where that depends on a driver's version that is not known, both readings."""
+    attrs = event.attrs
+    either = f"{attrs['old']}|{attrs['new']}" if "old" in attrs and "new" in attrs else ""
+    return either or attrs.get("look", "") or attrs.get("meaning", "")
 
 
 #: What of a line stands in the sentence, best first.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from detectors.kernel.code import KernelCode, kept, normal_pci
+from detectors.kernel.code import KernelCode, function_of, kept, normal_pci
 from detectors.kernel.head import KERNEL, starts
 from detectors.packaged import TableError, table
 
@@ -54,7 +54,10 @@ class Rule:
             found = pattern.match(line, at) if program in (self.programs or KERNEL) else None
             if found is not None:
                 attrs = {name: kept(text) for name, text in found.groupdict().items() if text and name != "pci"}
-                pci = normal_pci(found["pci"] or "") if "pci" in pattern.groupindex else ""
+                said = (found["pci"] or "") if "pci" in pattern.groupindex else ""
+                pci = normal_pci(said)
+                if function := function_of(said):
+                    attrs["function"] = function
                 return KernelCode(self.namespace, self.code, pci, kept(line[at:]), _classed(attrs | dict(self.attrs)))
         return None
 

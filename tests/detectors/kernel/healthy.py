@@ -110,7 +110,6 @@ BOOT = (
     "8021q: adding VLAN 0 to HW filter on device ens1f0np0",
     "nvidia: loading out-of-tree module taints kernel.",
     "nvidia-nvlink: Nvlink Core is being initialized, major device number 510",
-    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024",
     "nvidia-modeset: Loading NVIDIA Kernel Mode Setting Driver for UNIX platforms  550.144.03",
     "[drm] [nvidia-drm] [GPU ID 0x00001b00] Loading driver",
     "nvidia-uvm: Loaded the UVM driver, major device number 508.",

@@ -42,7 +42,11 @@ def lines(corpus: str) -> Iterator[Told]:
         if not row.startswith("#"):
             label, _, line = row.partition(" | ")
             code = parse(line)
-            yield Told(_wanted(label), f"{code.namespace} {code.code}" if code else "nothing", line)
+            yield Told(
+                _wanted(label),
+                f"{code.namespace} {code.code}" if code and code.namespace != "version" else "nothing",
+                line,
+            )
 
 
 def _wanted(label: str) -> frozenset[str]:

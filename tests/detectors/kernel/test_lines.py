@@ -95,7 +95,6 @@ def test_the_banner_of_a_boot_is_read(prefix: str) -> None:
         "NVRM: Xid (PCI:0000:05:00): 0, nothing",
         "nvme0: the adapter has fallen off the bus",
         "grep 'Linux version 6.8.0 (x)' /var/log/kern.log",
-        "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03",
         "Linux version 6.8",
     ],
 )

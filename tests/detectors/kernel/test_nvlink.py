@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from detectors.catalogue import load
+from detectors.kernel.levels import family
 from detectors.kernel.lines import parse
+from detectors.kernel.nvidia import read
 from detectors.kernel.nvlink import _table, decode, registers
+from detectors.model import Event, Tick
+from tests.detectors.fleets import T0, fleet_of
+
+CATALOGUE, FLEET = load(), fleet_of(2)
 
 
 def word(bits: str) -> int:
@@ -58,7 +65,9 @@ def test_a_sub_code_is_read_by_the_layout_of_the_driver(
     for bits, fits in ((old, driver != 580), (new, driver != 550)):
         attrs = decode(code, f"{unit} Nonfatal XC0 i0 Link 07 (0x{word(bits):08x} 0x{status:08x})", driver)
         assert (attrs["unit"], attrs["severity"], attrs["link"]) == (unit, "nonfatal", "07")
-        if fits:
+        if fits and "old" in attrs:
+            assert driver == 0 and f"{asks} {look}" in (attrs["old"], attrs["new"])
+        elif fits:
             assert (attrs["asks"], attrs["look"]) == (asks, look)
 
 
@@ -120,3 +129,47 @@ def test_bits_that_no_list_explains_are_told() -> None:
 
 def test_registers_that_are_not_seven_mean_nothing() -> None:
     assert registers("NVLink: fatal error detected on link 2(0x1, 0x0)") == {"link": "2", "said_severity": "fatal"}
+
+
+# --- the version of the driver ----------------------------------------------------------------------------------------
+
+
+#: Bits that ask for a reset where the word is laid out as before driver 575, and for nothing from there on.
+EITHER = f"RLW_RXPIPE Nonfatal XC0 i0 Link 07 (0x{int('10011000010', 2):08x} 0x00000002)"
+
+
+def test_without_the_drivers_version_both_readings_are_told_and_with_it_one() -> None:
+    unknown, old, new = (decode(145, EITHER, driver) for driver in (0, 550, 580))
+    assert old["asks"] != new["asks"]
+    assert unknown["old"] == f"{old['asks']} {old['look']}" and unknown["new"] == f"{new['asks']} {new['look']}"
+    assert "old" not in old and "new" not in new
+
+
+def test_the_sentence_says_both_readings_until_the_driver_is_known() -> None:
+    line = f"NVRM: Xid (PCI:0000:4b:00): 145, {EITHER}"
+    detector = family("kernel/xid", CATALOGUE)
+
+    def told(driver: int) -> str:
+        found = read(line, driver)
+        assert found is not None
+        gpu = FLEET.entity("gpu", 0)
+        event = Event(T0, gpu, found.namespace, found.code, found.text, 1, attrs=found.attrs)
+        return detector.step(detector.start(FLEET), Tick(T0, events=(event,)), FLEET).findings[0].reason
+
+    assert "before 575" in told(0) and "from 575 on" in told(0)
+    assert "575" not in told(550) and "575" not in told(580)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024", "550.144.03"),
+        ("kernel: NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build", "570.86.15"),
+        ("NVRM: loading NVIDIA UNIX aarch64 Kernel Module  580.65.06", "580.65.06"),
+        ("[drm] amdgpu version: 6.10.5", "6.10.5"),
+        ("python3[7]: NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03", ""),
+    ],
+)
+def test_the_driver_says_its_version_when_it_begins(line: str, said: str) -> None:
+    found = parse(line)
+    assert (found.attrs["version"] if found else "") == said
