@@ -10,6 +10,7 @@ import numpy as np
 
 from detectors.catalogue import Catalogue
 from detectors.model import Entity, FaultKind, Finding, Fleet, Severity
+from detectors.places import system_names
 from detectors.wording import counted
 
 #: A consequence may be stamped this much before its cause, by another clock.
@@ -88,7 +89,8 @@ def fuse(findings: Iterable[Finding], fleet: Fleet, catalogue: Catalogue) -> tup
     """Suspicions of one tick, strongest first; the order of ``findings`` has no effect. Each finding is in exactly
     one suspicion."""
     given = list(findings)
-    claims = _node_wide(_borne_out(_claims(given, catalogue), given, fleet, catalogue), fleet, catalogue)
+    claims = _node_wide(_borne_out(_claims(given, fleet, catalogue), given, fleet, catalogue), fleet, catalogue)
+    claims = _rack_wide(claims, fleet, catalogue)
     by_host: dict[str, list[_Claim]] = {}
     for place, claim in _under_switches(_same_port(claims), fleet):
         by_host.setdefault(place, []).append(claim)
@@ -114,10 +116,15 @@ def noisy_or(scores: Iterable[float]) -> float:
     return 1.0 - math.prod(1.0 - score for score in scores)
 
 
-def _claims(findings: Iterable[Finding], catalogue: Catalogue) -> list[_Claim]:
+def _claims(findings: Sequence[Finding], fleet: Fleet, catalogue: Catalogue) -> list[_Claim]:
+    """By kind and entity; a server goes by the name of its file system."""
     groups: dict[tuple[Entity, FaultKind], list[Finding]] = {}
+    systems = system_names(fleet) if any(f.entity.kind == "fs" for f in findings) else {}
     for finding in findings:
-        groups.setdefault((finding.entity, finding.kind), []).append(finding)
+        entity = finding.entity
+        if entity.kind == "fs" and entity.id in systems:
+            entity = replace(entity, id=systems[entity.id], name=f"fs:{systems[entity.id]}")
+        groups.setdefault((entity, finding.kind), []).append(finding)
     return [_claim(entity, kind, group, catalogue) for (entity, kind), group in groups.items()]
 
 
@@ -254,6 +261,44 @@ def _of_node(host: str, kind: FaultKind, group: Sequence[_Claim], gpus: int) -> 
         score=max(c.hypothesis.score for c in group),
         severity=max(c.hypothesis.severity for c in group),
         reason=f"{len(group)} of {counted(gpus, 'GPU')} of {host} show it together: {best.reason}",
+        keys=frozenset(f.key for f in findings),
+    )
+    return _Claim(hypothesis, findings)
+
+
+def _rack_wide(claims: list[_Claim], fleet: Fleet, catalogue: Catalogue) -> list[_Claim]:
+    """Several nodes of one rack with the same state are one claim about the rack, where the kind knows that scope: its
+    air, or its power. What the nodes show are consequences."""
+    axis = fleet.axes.get("node")
+    if axis is None or not fleet.racks:
+        return claims
+    groups: dict[tuple[int, FaultKind], list[_Claim]] = {}
+    for claim in claims:
+        h = claim.hypothesis
+        known, slot = catalogue.kinds.get(h.kind), fleet.slots.get(("node", h.entity.host))
+        rack = int(axis.rack_of[slot]) if slot is not None and slot < len(axis) else -1
+        if rack >= 0 and h.authority != "code" and h.severity > Severity.INFO and known and "rack" in known.scopes:
+            groups.setdefault((rack, h.kind), []).append(claim)
+    joined: list[_Claim] = []
+    taken: set[int] = set()
+    for (rack, _), group in groups.items():
+        nodes = len({claim.hypothesis.entity.host for claim in group})
+        size = int(np.count_nonzero(axis.live & (axis.rack_of == rack)))
+        if nodes >= max(catalogue.limit("fuse_rack_nodes"), math.ceil(catalogue.limit("fuse_rack_share") * size)):
+            joined.append(_of_rack(fleet.racks[rack], sorted(group, key=lambda c: c.rank), nodes, size))
+            taken |= {id(claim) for claim in group}
+    return [claim for claim in claims if id(claim) not in taken] + joined
+
+
+def _of_rack(rack: str, group: Sequence[_Claim], nodes: int, size: int) -> _Claim:
+    best, name = group[0].hypothesis, f"rack:{rack}"
+    findings = tuple(f for claim in group for f in claim.findings)
+    hypothesis = replace(
+        best,
+        entity=Entity(best.entity.cluster, "rack", rack, name),
+        score=round(noisy_or(sorted((c.hypothesis.score for c in group), reverse=True)[:2]), 4),
+        severity=max(c.hypothesis.severity for c in group),
+        reason=f"{nodes} of {counted(size, 'node')} of {name} show it together, so it is the rack: {best.reason}",
         keys=frozenset(f.key for f in findings),
     )
     return _Claim(hypothesis, findings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,12 +27,20 @@ FOLLOWING_RECORDS = frozenset({"gpu_memory_fault_app"})
 TEARDOWN_S = 60.0
 #: A consequence may be stamped this much before its cause, by another clock.
 SKEW_S = 5.0
+#: Whose nodes are known by name: hosts(kind, id).
+Hosts = Callable[[str, str], frozenset[str]]
 LIVE = frozenset({"open", "acknowledged", "mitigated"})
 
 #: same: the same fault. kept: a victim already linked. node: the same event on its node. cause, victim: the same job.
 Relation = Literal["same", "kept", "node", "cause", "victim"]
 NEARNESS: tuple[Relation, ...] = ("same", "kept", "node", "cause", "victim")
 CONSEQUENCES = frozenset({"kept", "victim"})
+#: What holds several nodes: told of the whole, it leads what was told of one of them.
+WIDER = frozenset({"rack", "switch", "fs", "cluster"})
+#: Matched by their nodes: a job follows the trouble of what its nodes share.
+SPREAD = WIDER - {"cluster"} | {"job"}
+#: One thing with one remedy: what it shows while an incident about it is live is the same story.
+DEVICES = frozenset({"gpu", "nic"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +77,39 @@ class _Cause:
     keys: frozenset[str]
     strength: tuple[bool, int, int]
     own: bool
+    hosts: frozenset[str] = frozenset()
+
+
+def nowhere(kind: str, id_: str) -> frozenset[str]:
+    """Default for ``hosts``: nobody knows which nodes stand behind an entity."""
+    return frozenset()
 
 
 class _Causes:
     """Causes by what a suspicion may share with them: finding, entity, node or job. A storm of suspicions is then
     compared with its neighbours only, not with every open incident."""
 
-    def __init__(self, causes: Iterable[tuple[int, _Cause]] = ()) -> None:
+    def __init__(self, hosts: Hosts, causes: Iterable[tuple[int, _Cause]] = ()) -> None:
+        self._hosts = hosts
         self._by: dict[tuple[str, ...], dict[int, _Cause]] = {}
         for place, cause in causes:
             self.add(place, cause)
 
     def add(self, place: int, cause: _Cause) -> None:
         shared = [("entity", cause.kind, *cause.entity), ("node", cause.node), ("job", cause.job)]
+        shared += [("host", host) for host in cause.hosts]
         for key in (*shared, *(("finding", key) for key in cause.keys)):
             if key[-1]:
                 self._by.setdefault(key, {})[place] = cause
+
+    def hosts(self, lead: Hypothesis) -> frozenset[str]:
+        return self._hosts(lead.entity.kind, lead.entity.id) if lead.entity.kind in SPREAD else frozenset()
 
     def near(self, suspicion: Suspicion) -> Mapping[int, _Cause]:
         lead = suspicion.cause
         shared = [("entity", lead.kind, lead.entity.kind, lead.entity.id), ("node", suspicion.node)]
         found: dict[int, _Cause] = {}
+        shared += [("host", host) for host in self.hosts(lead)]
         for key in (*shared, ("job", suspicion.job), *(("finding", key) for key in lead.keys)):
             found |= self._by.get(key, {})
         return found
@@ -102,17 +122,20 @@ def correlate(
     fold_s: float,
     node_s: float = NODE_S,
     many_dark: int = MANY_DARK,
+    hosts: Hosts = nowhere,
 ) -> tuple[Fold, ...]:
     """One fold per suspicion that has a place, strongest first; the order of the input has no effect.
 
     incidents: live ones and those closed within ``fold_s`` seconds before ``now``. In this order: the incident that
-    the suspicion's cause already belongs to; one of its node within ``node_s``; one of its job within ``fold_s``
+    the suspicion's cause already belongs to; one of its node within ``node_s``; one of its job (or of a switch, rack or
+    file system that nodes of its job share, by ``hosts``) within ``fold_s``
     (where a cause that stands by itself joins only an incident that has none, and leads it from then on); an incident
     that opens at the same time; else one of its own.
     """
-    known = [(i.id, _of_incident(i)) for i in sorted(incidents, key=lambda i: i.id) if _recent(i, now, fold_s)]
+    recent = (i for i in sorted(incidents, key=lambda i: i.id) if _recent(i, now, fold_s))
+    known = [(i.id, _of_incident(i, hosts)) for i in recent]
     folds: list[Fold] = []
-    old, fresh = _Causes(known), _Causes()
+    old, fresh = _Causes(hosts, known), _Causes(hosts)
     for suspicion in sorted(_with_dark_gathered(suspicions, known, many_dark), key=_order):
         found = _home(suspicion, old, fold_s, node_s)
         if found is not None:
@@ -124,7 +147,7 @@ def correlate(
             place, relation = found
             folds.append(Fold(suspicion, opens_with=place, victim=relation in CONSEQUENCES))
         elif suspicion.opens:
-            fresh.add(len(folds), _of_suspicion(suspicion))
+            fresh.add(len(folds), _of_suspicion(suspicion, fresh.hosts(suspicion.cause)))
             folds.append(Fold(suspicion))
     return tuple(folds)
 
@@ -138,6 +161,8 @@ def _home(suspicion: Suspicion, causes: _Causes, fold_s: float, node_s: float) -
     found: list[tuple[tuple[int, tuple[bool, int, int], float, int], int, Relation]] = []
     for place, cause in causes.near(suspicion).items():
         relation = _relation(suspicion, cause, fold_s, node_s)
+        if relation is None and cause.hosts & causes.hosts(suspicion.cause):
+            relation = _along_nodes(suspicion, cause, fold_s, node_s)
         if relation is not None:
             order = (NEARNESS.index(relation), cause.strength, cause.begins_at, place)
             found.append((order, place, relation))
@@ -156,6 +181,8 @@ def _relation(suspicion: Suspicion, cause: _Cause, fold_s: float, node_s: float)
     if cause.ends_at is None or since <= (cause.ends_at if linked else cause.held_to):
         if _is(lead, cause):
             return "same"
+        if linked and lead.entity.kind in WIDER and cause.node and cause.ends_at is None:
+            return "cause"
         if linked:
             return "same" if here else "kept"
     if here and _on_node(suspicion, cause, node_s):
@@ -181,18 +208,31 @@ def _along_job(lead: Hypothesis, cause: _Cause, *, opens: bool) -> Relation | No
     return None if alone else "victim"
 
 
+def _along_nodes(suspicion: Suspicion, cause: _Cause, fold_s: float, node_s: float) -> Relation | None:
+    """Some of their nodes are the same: a job that waits follows what its nodes share, and that leads what waited."""
+    lead = suspicion.cause
+    if lead.entity.kind == "job" and lead.kind in FOLLOWING and cause.entity[0] in WIDER:
+        until = suspicion.since if cause.ends_at is None else max(cause.begins_at, cause.ends_at) + fold_s
+        return "victim" if cause.begins_at - node_s <= suspicion.since <= until else None
+    follows = cause.entity[0] == "job" and cause.kind in FOLLOWING and cause.ends_at is None
+    near = abs(suspicion.since - cause.begins_at) <= fold_s
+    return "cause" if follows and lead.entity.kind in WIDER and suspicion.opens and near else None
+
+
 def _is(lead: Hypothesis, cause: _Cause) -> bool:
     return lead.kind == cause.kind and (lead.entity.kind, lead.entity.id) == cause.entity
 
 
 def _on_node(suspicion: Suspicion, cause: _Cause, node_s: float) -> bool:
-    """Close in time; or a weak sign of a device or an exporter that a live incident of the node accounts for."""
+    """Close in time; or what a device shows after signs that were no code; or a weak sign of a device or an exporter
+    that a live incident of the node accounts for."""
     if cause.ends_at is not None:
         return False
     lead = suspicion.cause
     if not suspicion.opens and not _follows(suspicion, cause):
         return False
-    if abs(suspicion.since - cause.begins_at) <= node_s:
+    device = (lead.entity.kind, lead.entity.id) == cause.entity and lead.entity.kind in DEVICES
+    if abs(suspicion.since - cause.begins_at) <= node_s or (device and cause.strength[1] > 0 and suspicion.opens):
         return True
     weak = lead.authority not in ("code", "vote") and suspicion.since >= cause.begins_at
     weak = weak and -int(lead.severity) >= cause.strength[2]  # a quiet incident accounts for nothing louder
@@ -222,7 +262,7 @@ def _order(suspicion: Suspicion) -> tuple[bool, tuple[bool, int, int], float, st
     return (not suspicion.opens, _strength(lead), suspicion.since, lead.entity.id, lead.kind)
 
 
-def _of_suspicion(suspicion: Suspicion) -> _Cause:
+def _of_suspicion(suspicion: Suspicion, hosts: frozenset[str]) -> _Cause:
     lead = suspicion.cause
     return _Cause(
         kind=lead.kind,
@@ -236,10 +276,11 @@ def _of_suspicion(suspicion: Suspicion) -> _Cause:
         keys=lead.keys,
         strength=_strength(lead),
         own=_stands_alone(lead),
+        hosts=hosts,
     )
 
 
-def _of_incident(incident: IncidentFacts) -> _Cause:
+def _of_incident(incident: IncidentFacts, hosts: Hosts) -> _Cause:
     """Authority by the hypothesis of its kind; an incident without hypotheses counts as strong, so that nothing takes
     it over."""
     lead = next((h for h in incident.hypotheses if h.kind == incident.kind), None)
@@ -258,6 +299,7 @@ def _of_incident(incident: IncidentFacts) -> _Cause:
         keys=incident.keys,
         strength=_strength(as_lead),
         own=_stands_alone(as_lead),
+        hosts=hosts(incident.entity_kind, incident.entity_id) if incident.entity_kind in SPREAD else frozenset(),
     )
 
 

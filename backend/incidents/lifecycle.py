@@ -133,20 +133,19 @@ def _louder(incident: Incident, fold: Fold) -> bool:
 
 
 def _rank_again(incident: Incident, suspicion: Suspicion) -> None:
-    """The strongest claim per (kind, entity) of old and new, best first; severity only rises."""
+    """The strongest claim per (kind, entity) of old and new, best first, the newest of equals; severity only rises."""
     best: dict[tuple[str, str], dict[str, object]] = {}
-    for h in [*incident.hypotheses, *_hypotheses(suspicion)]:
+    for h in [*_hypotheses(suspicion), *incident.hypotheses]:
         place = (str(h["kind"]), str(h["entity"]))
         if place not in best or _rank(h) > _rank(best[place]):
             best[place] = h
     incident.hypotheses = sorted(best.values(), key=_rank, reverse=True)
-    cause = incident.hypotheses[0]
-    if cause["kind"] != incident.kind or cause["entity"] != incident.entity_name:
-        lead = suspicion.hypotheses[0]
-        incident.kind, incident.headline = lead.kind, lead.reason
+    cause, lead = incident.hypotheses[0], suspicion.hypotheses[0]
+    if (cause["kind"], cause["entity"]) == (lead.kind, str(lead.entity)):
+        incident.kind = lead.kind
         incident.entity_kind, incident.entity_id = lead.entity.kind, lead.entity.id
         incident.entity_name, incident.node = str(lead.entity), lead.entity.host
-    else:
+    if (cause["kind"], cause["entity"]) == (incident.kind, incident.entity_name):
         incident.headline = str(cause["reason"])
     incident.severity = max(Severity.of(incident.severity), suspicion.severity).word
     incident.job = incident.job or suspicion.job
