@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from detectors.joblog import clocks
+from detectors.joblog.lines import is_address
 from detectors.joblog.reading import Sheet
-from detectors.joblog.rules import HARD, Hit, standing, tier
+from detectors.joblog.rules import HARD, Hit, finer, standing, tier
 
 #: A fault of the hardware is believed over an earlier cause unless that one came this long before (s).
 HARDWARE_LEAD_S = 60.0
@@ -50,7 +51,9 @@ class Suspect:
 
     @property
     def node(self) -> str:
-        return self.hit.host or self.sheet.host
+        """By name where a log of one rank knows it; launchers give addresses."""
+        known = self.sheet.host if self.sheet.rank is not None and is_address(self.hit.host) else ""
+        return known or self.hit.host or self.sheet.host
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,9 @@ def _of_tier(suspects: Sequence[Suspect], *, in_order: bool) -> Suspect:
     chosen = mine[0] if in_order else _earliest(mine)
     if best == 0 and chosen.at is not None:
         before = [s for s in suspects if tier(s.hit) == 1 and s.at is not None and s.at < chosen.at - HARDWARE_LEAD_S]
-        return _earliest(before) if before else chosen
-    return chosen
+        if before:
+            return _earliest(before)
+    return next((s for s in mine if s.sheet is chosen.sheet and finer(chosen.hit, s.hit)), chosen)
 
 
 def _strong(mine: list[Suspect], best: int) -> list[Suspect]:

@@ -78,9 +78,13 @@ _HOST_IN = re.compile(
     r"|NODE)\s{0,6}[:=]\s?([A-Za-z][\w.\-]{0,252})"
     r"|(?:srun|salloc): error: (?!Node|Job|Task|task|Unable)([A-Za-z][\w.\-]{0,252}): task"
     r"|\bON ([A-Za-z][\w.\-]{0,252}) CANCELLED"
+    r"|^([A-Za-z][\w.\-]{0,60}\d[\w.\-]{0,190})[ :,]{1,3}[Rr]ank[ =:]{0,2}\d{1,6}(?:\s?/\s?| of )\d{1,6}\b"
+    r"|\b[Rr]ank[ =:]{0,2}\d{1,6}(?:(?:\s?/\s?| of )\d{1,6})? (?:is |runs |running )?on (?:node |host )?"
+    r"(?![Gg][Pp][Uu]|cuda|device)([A-Za-z][\w.\-]{0,60}\d[\w.\-]{0,190})"
     r"|[Nn]ode failure on ([\w.\-]{1,253})|Abandoning IO on node ([\w.\-]{1,253})|^([A-Za-z][\w.\-]{1,252}) kernel: ",
     re.ASCII,
 )
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,8}", re.ASCII)
 _GPU_IN = re.compile(r"\b(?:GPU|cuda|CUDA device|gpu|Device)[ :#]?(\d{1,2})\b(?![\d.]*\s?(?:GB|GiB|%|MiB))", re.ASCII)
 
 _TEXT_KEYS = ("message", "msg", "log", "text", "body", "event", "line")
@@ -141,6 +145,11 @@ def host_in(text: str) -> str:
     """The host that a line names somewhere inside, or ""."""
     found = _HOST_IN.search(text[:2000])
     return next((word for word in found.groups() if word), "") if found else ""
+
+
+def is_address(host: str) -> bool:
+    """Is a host named by its address, and not by its name?"""
+    return bool(_ADDRESS.fullmatch(host))
 
 
 def gpu_in(text: str) -> int | None:

@@ -14,9 +14,12 @@ _TAIL = re.compile(
     re.ASCII,
 )
 _HOST = re.compile(
-    r"(?<![A-Za-z0-9])((?=[A-Za-z0-9.\-]*\d)[A-Za-z]{2}[A-Za-z0-9]*(?:[.\-][A-Za-z0-9]+)*?)(?=[_/]|\.(?:log|out|err|txt|json|gz)|$)",
+    r"(?<![A-Za-z0-9])((?=[A-Za-z0-9.\-]*\d)[A-Za-z]{2}[A-Za-z0-9]*(?:-[A-Za-z0-9]+|\.(?=[A-Za-z0-9]*[A-Za-z])"
+    r"[A-Za-z0-9]+)*?)(?=[_/]|\.(?:log|out|err|txt|json|gz)|\.\d{1,6}\.|-(?:rank|task)|$)",
     re.ASCII,
 )
+#: ``job-77.5.gn222.out``: the rank stands before the host (srun --output=%j.%t.%N.out).
+_BEFORE_HOST = re.compile(r"\d[._\-](\d{1,5})[._](?=[A-Za-z][\w\-]*\d[\w\-]*\.(?:log|out|err|txt)(?:\.gz)?$)", re.ASCII)
 _JOB = re.compile(r"^(?:job|slurm|run|log)?[_.\-]?\d{1,12}\.\w{1,6}(?:\.gz)?$", re.ASCII)
 #: A folder is a host only where its whole name looks like one.
 _FOLDER = re.compile(r"[A-Za-z]{2,20}\d{0,4}(?:-[A-Za-z0-9]{1,20}){0,4}-?\d{1,5}", re.ASCII)
@@ -34,7 +37,7 @@ def rank_of(path: str) -> int | None:
     )
     if found is None:
         name = path.rsplit("/", 1)[-1]
-        found = None if _JOB.search(name) else _TAIL.search(name)
+        found = None if _JOB.search(name) else _BEFORE_HOST.search(name) or _TAIL.search(name)
         if found and host_of(path).endswith(found[1]):
             found = None
     return next((int(word) for word in found.groups() if word), None) if found else None

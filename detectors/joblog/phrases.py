@@ -133,13 +133,14 @@ _STEP = re.compile(
     r"[^\n]{0,120}?(?:loss|ppl|lr\b|tok|it/s|s/it|ms\b|samples|time|acc|grad|\d%)",
     re.ASCII | re.IGNORECASE,
 )
+_NAN = re.compile(r"(?:loss|norm)['\"]?\s{0,3}[:=]?\s{0,4}['\"]?nan\b", re.ASCII | re.IGNORECASE)
 _BAR = re.compile(r"\d{1,3}%\|[^\n|]{0,200}\|\s{0,4}(\d{1,12})/\d{1,12}|'loss': [\d.]{1,24}", re.ASCII)
 _DONE = re.compile(
     r"(?:[Tt]raining|[Tt]rain|[Rr]un|[Jj]ob|[Ff]ine-?tuning|[Pp]retraining|[Ee]valuation|[Ee]xperiment|[Ss]cript"
     r"|[Gg]eneration|[Ii]nference|[Ww]orker group)"
     r"(?: is| has| was| run| job| loop)?(?: been)? (?:successfully )?(?:completed?|finished|done|succeeded"
     r"|ended (?:well|successfully))"
-    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:training|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS"
+    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:the )?(?:training|run|job|fine-?tuning|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS"
     r"|Finished)\b(?!:)"
     r"|\*{3,} train metrics \*{3,}|['\"]?train_runtime['\"]?\s*[:=]|max_(?:steps|epochs)=[-\d]+` reached"
     r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b|State=COMPLETED|\bCOMPLETED\b|[Ss]ucceeded\b"
@@ -157,8 +158,11 @@ _NOT_DONE = re.compile(
 
 
 def step_of(line: str) -> int | None:
-    """Number of the training step a line tells of, -1 for one without a number, None for any other line."""
+    """Number of the training step a line tells of, -1 for one without a number, None for any other line: a step
+    whose loss or gradient is no number is no sign of life."""
     line = line[:1000]
+    if _NAN.search(line):
+        return None
     bar = _BAR.search(line)
     if bar:
         return int(bar[1]) if bar[1] else -1

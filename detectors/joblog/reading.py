@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from detectors.joblog.excerpt import Window
-from detectors.joblog.lines import NO_YEAR, Line, expanded, gpu_in, host_in, rank_in, read_line
+from detectors.joblog.lines import NO_YEAR, Line, expanded, gpu_in, host_in, is_address, rank_in, read_line
 from detectors.joblog.marks import Root, Seen, Watchdog, mark_of, root_of, watchdog_of
 from detectors.joblog.names import host_of, rank_of
 from detectors.joblog.phrases import (
@@ -120,7 +120,8 @@ class LogReader:
             sheet.rank = next(iter(sheet.seen.ranks))
         # What a log says of its host outranks its name; a log of many hosts has none.
         if self._hosts and (sheet.rank is not None or len(self._hosts) == 1):
-            sheet.host = self._hosts.most_common(1)[0][0]
+            names = [name for name, _ in self._hosts.most_common() if not is_address(name)]
+            sheet.host = names[0] if names else sheet.host or self._hosts.most_common(1)[0][0]
         return sheet
 
     def _tell(self) -> None:

@@ -71,7 +71,8 @@ class LogClass(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One form of message. ``not_after``: levels and classes that make it a consequence when they came before."""
+    """One form of message. ``not_after``: levels and classes that make it a consequence when they came before;
+    ``clears``: rules of earlier lines that it takes back."""
 
     name: str
     log_class: str
@@ -85,6 +86,7 @@ class Rule(NamedTuple):
     match: str
     miss: str
     source: str
+    clears: tuple[str, ...] = ()
 
 
 class Hit(NamedTuple):
@@ -246,6 +248,7 @@ def _rule(fields: Mapping[str, Any], classes: Mapping[str, LogClass]) -> Rule:
         match=fields["match"],
         miss=fields["miss"],
         source=fields["source"],
+        clears=tuple(fields.get("clears", "").split()),
     )
 
 
@@ -262,13 +265,14 @@ _FOLLOWS = {"symptom": ("cause", "surface"), "echo": ("cause", "surface", "sympt
 def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None) -> bool:
     """Did the work go on behind this line? ``ended_well``: bytes up to the line that says the job is done, or None.
 
-    Two steps are asked for, and more text than a buffer may hold back, a later time, or a word that it was handled.
+    Two steps are asked for, and more text than a buffer may hold back or a later time; or one step behind a line that
+    says it was handled.
     """
     if ended_well is not None and ended_well > hit.behind:
         return True
     before = max((p.step for p in progress if p.behind <= hit.behind), default=-1)
     after = [p for p in progress if p.behind > hit.behind and (p.step < 0 or p.step > before)]
-    if len(after) < 2:
+    if len(after) < (1 if hit.soft and hit.level != "note" else 2):
         return False
     if hit.log_class in HARD and hit.level == "cause":
         much_later = hit.at is not None and any(p.at is not None and p.at > hit.at + SURVIVED_S for p in after[4:])
@@ -281,7 +285,12 @@ def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None) -> b
 
 def standing(hits: Sequence[Hit], progress: Sequence[Progress] = (), ended_well: int | None = None) -> list[Hit]:
     """Hits of one stream in its order, without what the work survived and what only followed from an earlier one."""
-    alive = [hit for hit in hits if hit.level != "good" and not went_on(hit, progress, ended_well)]
+    cleared = {name: number for number, hit in enumerate(hits) for name in hit.rule.clears}
+    alive = [
+        hit
+        for number, hit in enumerate(hits)
+        if hit.level != "good" and number >= cleared.get(hit.rule.name, 0) and not went_on(hit, progress, ended_well)
+    ]
     left: list[Hit] = []
     seen: set[str] = set()
     for hit in alive:
@@ -321,7 +330,16 @@ def first_of(hits: Sequence[Hit]) -> Hit | None:
     best = min(map(tier, hits))
     mine = [hit for hit in hits if tier(hit) == best]
     strong = [hit for hit in mine if hit.rule.precedence >= 30] if best >= 3 else mine
-    return (strong or mine)[0]
+    first = (strong or mine)[0]
+    return next((hit for hit in mine if finer(first, hit)), first) if best == 0 else first
+
+
+def finer(first: Hit, hit: Hit) -> bool:
+    """Does ``hit`` name the fault that ``first`` calls a fault of the GPU without a finer class?"""
+    if first.log_class != "gpu_hardware_other" or hit.log_class in ("gpu_hardware_other", "ecc_row_remap_pending"):
+        return False
+    near = first.at is None or hit.at is None or abs(hit.at - first.at) <= SURVIVED_S
+    return hit.log_class in HARD and hit.level == "cause" and not hit.soft and near and first.host == hit.host
 
 
 class Reading(NamedTuple):

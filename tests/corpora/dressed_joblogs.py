@@ -35,7 +35,7 @@ def stamp(n: int) -> str:
 
 
 def _level(line: str) -> str:
-    return "ERROR" if re.search(r"(?i)error|traceback|fail", line) else "INFO"
+    return "ERROR" if re.search(r"\b(?:error|ERROR|failed)\b|Error\b|Traceback", line) else "INFO"
 
 
 def as_json(n: int, line: str) -> str:
