@@ -18,7 +18,6 @@ from backend.ingest.follow import BYTES, STATS, Budget, Follower, Piece
 from backend.ingest.lineforms import PLAIN, Form, read_line, sniff
 from backend.ingest.linetimes import Origin
 from backend.ingest.tails import KEPT_CHARS, TailLine, Tails
-from backend.ingest.track import NOT_OURS
 from detectors.model import Need
 
 #: Looks, bytes and files that shared file systems bear: a turn every few seconds, nothing held open.
@@ -84,18 +83,20 @@ class Streams(Protocol):
 
 
 def uid_of(user: str) -> int | None:
-    """The number of an account; None where it is not known here."""
+    """The number of an account, which schedulers print where they know no name; None where it is not known here."""
+    if user.isascii() and user.isdecimal():
+        return int(user) if len(user) < 11 else None
     try:
         return pwd.getpwnam(user).pw_uid if user else None
-    except KeyError:
+    except (KeyError, ValueError):
         return None
 
 
 class JobLogSource:
     """``attempts`` gives those that run or ended lately, ``tails`` keeps their last lines. One belongs to one loop.
 
-    A job may name any file as its log, so only those of the account that runs it are read, and none of those accounts
-    in ``never`` (numbers; None: root and ours), whoever is said to run the job.
+    A job may name any file as its log, so only those that belong to the account that runs it are read: none where that
+    account is not known here, and none of the accounts in ``never`` (numbers; None: root and ours).
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class JobLogSource:
         self._chosen: float | None = None
         self._began = False
         self._counts: Counter[str] = Counter()
-        self._left_out = 0
+        self._left_out = self._nobodys = 0
 
     @property
     def name(self) -> str:
@@ -153,6 +154,7 @@ class JobLogSource:
         return {
             "files": self._follower.files + len(self._pods),
             "files over the limit": self._left_out,
+            "files of accounts that are not known here": self._nobodys,
             "not readable": there,
             "looks": self._follower.counts[STATS],
             "bytes": self._follower.counts[BYTES] + self._counts["bytes of pods"],
@@ -187,8 +189,11 @@ class JobLogSource:
         for attempt in attempts:
             for output in attempt.outputs:
                 wanted.setdefault(output, attempt)
-        chosen = dict([one for one in self._newest(wanted) if self._may_be(one[0])][: self._most_files])
-        self._left_out = len(wanted) - len(chosen)
+        may_be = [one for one in self._newest(wanted) if self._may_be(one[0])]
+        owned = [one for one in may_be if self._is_pod(one[0]) or self._owner(one[1]) is not None]
+        chosen = dict(owned[: self._most_files])
+        self._nobodys = len(may_be) - len(owned)
+        self._left_out = len(wanted) - len(chosen) - self._nobodys
         pods = {path for path in chosen if self._is_pod(path)}
         self._files = {path: _file(one, path) for path, one in chosen.items() if path not in pods}
         self._pods = {path: _file(one, path) for path, one in chosen.items() if path in pods}
@@ -211,10 +216,9 @@ class JobLogSource:
                 self._follower.forget(path)
                 self._forms.pop(path, None)
         for path in self._files:
-            uid = self._uid(chosen[path].user)
-            runs = chosen[path].end is None
-            owner = NOT_OURS if uid is None or uid in self._never else uid
-            self._follower.want(path, owner=owner, again=runs)
+            owner, runs = self._owner(chosen[path]), chosen[path].end is None
+            if owner is not None:
+                self._follower.want(path, owner=owner, again=runs)
             if not runs:
                 self._follower.end(path, now)
         for path in [path for path in self._after if path not in self._pods]:
@@ -222,6 +226,11 @@ class JobLogSource:
             self._moved[path] = None
         self._turns = deque([*(path for path in self._turns if path in self._pods)])
         self._turns.extend(path for path in self._pods if path not in self._turns)
+
+    def _owner(self, attempt: AttemptFacts) -> int | None:
+        """Whose files may be read for an attempt; None: nobody's."""
+        uid = self._uid(attempt.user)
+        return None if uid in self._never else uid
 
     def _newest(self, wanted: Mapping[str, AttemptFacts]) -> Iterator[tuple[str, AttemptFacts]]:
         """Without the streams of which only a later one can be read."""

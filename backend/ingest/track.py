@@ -15,8 +15,8 @@ HEAD_BYTES, TAIL_BYTES = 256, 64
 #: Longest line that is handed on, in bytes; of a longer one the beginning, and the rest is passed over.
 MAX_LINE_BYTES = 65_536
 
-#: Owners: any account; any but root and the one that we run as.
-ANYONE, NOT_OURS = -1, -2
+#: For ``owner``: any account.
+ANYONE = -1
 
 #: (size, mtime in ns, ctime in ns): when none moved, nothing was written.
 Look = tuple[int, int, int]
@@ -127,7 +127,7 @@ class Track:
 
     def may_be_read(self, uid: int) -> bool:
         """Whether a file of this account may be read."""
-        return self.owner in (ANYONE, uid) or self.owner == NOT_OURS and uid not in (0, os.geteuid())
+        return self.owner in (ANYONE, uid)
 
     def close(self) -> None:
         if self.fd >= 0:

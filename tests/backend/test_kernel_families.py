@@ -148,3 +148,18 @@ def test_a_lost_adapter_explains_the_transfers_that_failed_with_it(bench: Bench,
         bench.turn()
     (found,) = incidents(bench)
     assert (found.kind, found.severity) == ("ib_link_down", "critical")
+
+
+EITHER = "NVRM: Xid (PCI:{pci}): 145, RLW_RXPIPE Fatal XC0 i0 Link 07 (0x000004c2 0x00000002)"
+
+
+@pytest.mark.parametrize("version", ["", "550.54.15"])
+def test_a_sub_code_of_nvlink_is_told_by_the_driver_whose_start_was_logged(bench: Bench, version: str) -> None:
+    node = bench.busy_node()
+    if version:
+        bench.line(node, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {version}  Tue Mar  5 22:23:56 UTC 2024")
+    bench.line(node, EITHER.replace("{pci}", f"{bench.machine(node).cards[3].pci}"))
+    bench.turn()
+    (found,) = incidents(bench)
+    assert (found.kind, found.entity_name) == ("nvlink_error", f"{node}/gpu3")
+    assert ("version is not known" in found.headline) == (not version)

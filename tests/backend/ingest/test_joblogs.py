@@ -14,7 +14,7 @@ from backend.facts import AttemptFacts, Batch, RawEvent
 from backend.ingest.base import Follows, SourceError
 from backend.ingest.files import Where
 from backend.ingest.follow import Budget
-from backend.ingest.joblogs import CHOOSE_S, GRACE_S, JobFile, JobLogSource, rank_of
+from backend.ingest.joblogs import CHOOSE_S, GRACE_S, JobFile, JobLogSource, rank_of, uid_of
 from backend.ingest.tails import Tails
 
 AT = 1_770_000_000.0
@@ -187,8 +187,28 @@ def test_a_log_of_another_account_is_never_read(tmp_path: Path) -> None:
     assert cluster.over, "what cannot be read does not hold the verdict up for ever"
 
 
-def test_of_an_account_that_is_not_known_here_nothing_of_ours_is_read(tmp_path: Path) -> None:
+NOBODYS = "files of accounts that are not known here"
+
+
+def test_of_an_account_that_is_not_known_here_nothing_is_read_and_it_is_said(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, uid=None)
+    cluster.write("somebodys", "token")
+    cluster.run("7", "somebodys")
+    cluster.turn()
+    assert cluster.tail("7") == [] and cluster.source.counts()[NOBODYS] == 1
+    cluster.end("7")
+    for _ in range(5):
+        cluster.turn(GRACE_S)
+    assert cluster.over, "what cannot be read does not hold the verdict up for ever"
+
+
+@pytest.mark.parametrize(("user", "uid"), [("1001", 1001), ("root", 0), ("", None), ("no-such-account", None)])
+def test_an_account_is_known_by_name_or_by_the_number_that_schedulers_print(user: str, uid: int | None) -> None:
+    assert uid_of(user) == uid
+
+
+def test_what_is_no_place_for_a_log_is_never_read(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, uid=ME + 1)
     cluster.write("ours", "token")
     cluster.run(
         "7",
@@ -210,7 +230,7 @@ def test_whoever_is_said_to_run_a_job_nothing_of_ours_is_read(tmp_path: Path) ->
     cluster.write("ours", "token")
     cluster.run("7", "ours")
     cluster.turn()
-    assert cluster.tail("7") == [] and cluster.source.counts()["not readable"] == 1
+    assert cluster.tail("7") == [] and cluster.source.counts()[NOBODYS] == 1
 
 
 def test_the_cost_is_bounded_in_looks_bytes_and_files(tmp_path: Path) -> None:
