@@ -177,6 +177,7 @@ def _job(name: str, n: int, log_class: str, exclude: str, form: str, words: str,
 def prefixed(text: str, rank: int, node: int, local: int) -> str:
     """The rank, the address and the local rank that prefixes name."""
     text = text.replace("[1,3]<", f"[1,{rank}]<").replace("[default3]", f"[default{local}]")
+    text = re.sub(r"^3: ", f"{rank}: ", text, flags=re.MULTILINE)
     return text.replace("ip=10.3.0.4", f"ip=10.3.0.{node + 1}")
 
 
