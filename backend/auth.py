@@ -170,13 +170,22 @@ def _counted_under(rules: Security, name: str, whence: Whence) -> dict[str, int]
     return {tries.name_key(name): rules.lockout_after} | address
 
 
-def sign_in_as(store: Store, rules: Security, name: str, now: datetime, key: bytes, whence: Whence = NOWHERE) -> str:
-    """The cookie of a session without a password: for the demo's own person, on loopback, and nothing else."""
+def sign_in_as(
+    store: Store,
+    rules: Security,
+    name: str,
+    now: datetime,
+    key: bytes,
+    whence: Whence = NOWHERE,
+    by: str = "demo",
+) -> str:
+    """The cookie of a session without a password: for the demo's own person, on loopback; and for somebody whose
+    password was just asked for."""
     with store.write() as session:
         known = _fresh_user(session, name)
         if known is None:
             raise SignInError(f"There is nobody named {name}.")
-        return _open(session, known, rules, now, key, whence, "demo")
+        return _open(session, known, rules, now, key, whence, by)
 
 
 def sign_in_vouched(
@@ -207,6 +216,12 @@ def sign_in_vouched(
 def sign_out(session: Session, cookie: str, key: bytes) -> bool:
     """End the session of this cookie; False where it had none."""
     return people.end_session(session, tokens.hash_token(cookie, key))
+
+
+def sign_out_of(store: Store, cookie: str, key: bytes) -> None:
+    """As sign_out, in a transaction of its own."""
+    with store.write() as session:
+        sign_out(session, cookie, key)
 
 
 def person_of(session: Session, cookie: str, now: datetime, key: bytes) -> Person | None:

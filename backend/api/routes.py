@@ -15,6 +15,7 @@ from backend.api import (
     labels,
     nodes,
     orders,
+    people,
     policy,
     system,
     topology,
@@ -37,7 +38,7 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 def routers() -> tuple[APIRouter, ...]:
     """Everything under PREFIX, a router a noun."""
     past = (history.router, changes.router, topology.router)
-    told = (incidents.router, orders.router, labels.router, policy.router)
+    told = (incidents.router, orders.router, labels.router, policy.router, people.router)
     return (nodes.router, *past, exclusions.router, *told, ingest.router, training.router, joblogs.router)
 
 

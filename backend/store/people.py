@@ -347,15 +347,16 @@ def audit(
     session.add(row)
     session.flush()
     assert row.id is not None
-    head = session.get(AuditHead, 1) or AuditHead(id=1, last_id=0, hash="")
+    head = session.get(AuditHead, 1, populate_existing=True) or AuditHead(id=1, last_id=0, hash="")
     head.last_id, head.hash = row.id, made
     session.add(head)
     return row
 
 
-def audits(session: Database, limit: int = 100, before_id: int | None = None) -> Sequence[Audit]:
-    """The newest rows first; ``before_id`` turns the page."""
+def audits(session: Database, limit: int = 100, before_id: int | None = None, actor: str = "") -> Sequence[Audit]:
+    """The newest rows first; ``before_id`` turns the page; ``actor``: what this one did."""
     query = select(Audit).order_by(col(Audit.id).desc()).limit(limit)
+    query = query.where(col(Audit.actor) == actor) if actor else query
     return session.exec(query if before_id is None else query.where(col(Audit.id) < before_id)).all()
 
 
