@@ -9,6 +9,7 @@ from datetime import timedelta
 from sqlmodel import Session
 
 from backend.clock import unix
+from backend.decide.recovery import Costs
 from backend.facts import AttemptFacts, Case, IncidentFacts, NodeFacts, PastOrder, PlannedStep, Rung, Verb
 from backend.incidents import lifecycle
 from backend.model.actions import Decision, Order
@@ -86,4 +87,23 @@ def plan_of(decision: Decision) -> tuple[PlannedStep, ...]:
     return tuple(
         PlannedStep(Rung(s["rung"]), Verb(s["verb"]) if s["verb"] else None, s["node"], s["job"], s["text"])
         for s in decision.plan
+    )
+
+
+def costs_of(case: Case) -> Costs | None:
+    """What the ways on for the incident's job rest on; None where no job, or no size of it, is known."""
+    job = next((job for job in case.jobs if job.job == case.incident.job), None)
+    if job is None or not job.nodes or not job.gpus_per_node:
+        return None
+    last, _ = case.saves.get(job.job, (job.start or case.now, 0.0))
+    out = {node.name for node in case.fleet if node.out} | case.excluded
+    free = (n for n in case.fleet if n.state == "idle" and not n.jobs and n.name not in out)
+    spares = sum(not job.partition or not n.partitions or job.partition in n.partitions for n in free)
+    known = job.job in case.saves
+    return Costs(
+        nodes=len(job.nodes),
+        gpus_per_node=job.gpus_per_node,
+        lost=1 if case.incident.node in job.nodes else 0,
+        spares=spares,
+        unsaved_s=max(0.0, case.now - last) if known else 0.0,
     )

@@ -160,6 +160,21 @@ def _tokens(tokens: Words) -> None:
 
 
 def _manifest(made: Words) -> None:
+def _policy(policy: Words) -> None:
+    actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="say what is wrong with the policy of a configuration")
+    check.add_argument("--json", action="store_true", help="print the mistakes as JSON")
+    _config(check)
+    explain = actions.add_parser("explain", help="ask a running server what it would do about a fault")
+    explain.add_argument("kind", help="kind of fault, as in gpu_bus_loss")
+    explain.add_argument("node", help="the node that it would be on")
+    explain.add_argument("--evidence", default="", help="code, state, vote, trend, rate, rule or band")
+    explain.add_argument("--severity", default="", help="info, warning, high or critical")
+    explain.add_argument("--seen", type=int, default=0, help="how often it was acted on within a day")
+    explain.add_argument("--mode", choices=("observe", "propose", "act"), help="as if the server ran in this mode")
+    _ask(explain)
+
+
     made.add_argument("--observe", action="store_true", help="only the rights to look, none to cordon or evict")
     made.add_argument("--namespace", default="watchkeeper", help="where the account is made (default: watchkeeper)")
 
@@ -202,6 +217,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from backend.wrap import wrap
 
         wrap.main(words[1:])
+    "policy": ("check the policy, or ask what it would do", _policy),
+    "runs": ("what became of each run: ETTR, failures, lost time", _runs),
+    "plan": ("what ETTR a run can expect, how often to save, how many spares", _plan),
     chosen = next((word for word in words if not word.startswith("-")), "")
     arguments = parser(chosen).parse_args(words)
     try:
@@ -251,3 +269,7 @@ def command_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], 
 
 if __name__ == "__main__":
     sys.exit(main())
+    if arguments.command == "policy":
+        from backend.commands import policy
+
+        return policy.policy

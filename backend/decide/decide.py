@@ -4,27 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from backend.decide.eviction import eviction, groups_of
 from backend.decide.guards import Limits, judge
 from backend.decide.policy import acted_before, cause_of, node_of, propose
+from backend.decide.recovery import Costs, choices
 from backend.decide.rules import rule_for, ruled
 from backend.facts import Blast, Case, DecisionFacts, PlannedStep, Rung, Verb
 from detectors.catalogue import Kind
 
+#: Kinds whose suspects are ranks of one job: what they share decides whom to take out.
+SHARED = ("job_hang", "job_slow", "nan_loss", "silent_data_corruption")
 
-def decide(case: Case, kinds: Mapping[str, Kind], limits: Limits) -> DecisionFacts:
-    """What to do about ``case.incident``. Pure: the same case gives the same decision. Nothing binds by itself."""
+
+def decide(case: Case, kinds: Mapping[str, Kind], limits: Limits, costs: Costs | None = None) -> DecisionFacts:
+    """What to do about ``case.incident``. Pure: the same case gives the same decision. Nothing binds by itself.
+
+    costs: of the incident's job, where they are known; then the advice says what each way to go on would cost.
+    """
     rule = rule_for(case, limits.rules, acted_before(case))
     recommended, plan, advice = propose(case, ruled(kinds, case, rule), limits.exclude_s)
     return DecisionFacts(
         sentence=sentence_of(case, recommended, plan),
         recommended=recommended,
         plan=plan,
-        advice=tuple(advice),
+        advice=(*advice, *whom(case), *ways(case, costs)),
         blast=blast_of(case, plan),
         guards=judge(case, plan, limits),
         mode=case.mode,
         dark=tuple(sorted({*case.dark, *case.incident.dark})),
     )
+
+
+def whom(case: Case) -> tuple[str, ...]:
+    """What taking out all that the suspects share would cost, and the way around it."""
+    job = next((job for job in case.jobs if job.job == case.incident.job), None)
+    if job is None or case.incident.kind not in SHARED:
+        return ()
+    named = {cause.node for cause in case.incident.hypotheses if cause.kind == case.incident.kind and cause.node}
+    found = eviction(sorted(named), groups_of(job))
+    return (found.text,) if found is not None and found.healthy else ()
+
+
+def ways(case: Case, costs: Costs | None) -> tuple[str, ...]:
+    """The cheapest way for the job to go on, and the next best."""
+    if costs is None or not case.incident.job:
+        return ()
+    first, *others = choices(costs)
+    return (f"Job {case.incident.job}: {first.text}", *(f"Else: {other.text}" for other in others[:1]))
 
 
 def sentence_of(case: Case, recommended: Rung, plan: Sequence[PlannedStep]) -> str:

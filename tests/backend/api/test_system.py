@@ -124,6 +124,9 @@ PROMISED = {
 
 def test_the_promised_routes_are_there_and_no_other(site: Site) -> None:
     assert {(method.upper(), path) for path, method, _ in operations(site)} == PROMISED
+    ("GET", "/api/v1/policy"),
+    ("GET", "/api/v1/policy/explain"),
+    ("POST", "/api/v1/breaker/reset"),
 
 
 def test_every_route_has_its_own_name_its_words_and_a_real_answer(site: Site) -> None:
