@@ -87,11 +87,11 @@ _HOST_IN = re.compile(
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,8}", re.ASCII)
 _GPU_IN = re.compile(r"\b(?:GPU|cuda|CUDA device|gpu|Device)[ :#]?(\d{1,2})\b(?![\d.]*\s?(?:GB|GiB|%|MiB))", re.ASCII)
 
-_TEXT_KEYS = ("message", "msg", "log", "text", "body", "event", "line")
+_TEXT_KEYS = ("message", "msg", "log", "text", "body", "event", "line", "MESSAGE")
 _STACK_KEYS = ("exc_info", "exception", "stack_trace", "stacktrace", "stack", "traceback", "error", "exc")
 _TIME_KEYS = ("timestamp", "@timestamp", "time", "ts", "asctime", "datetime", "date")
 _RANK_KEYS = ("rank", "global_rank", "RANK", "process_index", "task_id")
-_HOST_KEYS = ("host", "hostname", "node", "node_name", "nodename")
+_HOST_KEYS = ("host", "hostname", "node", "node_name", "nodename", "_HOSTNAME")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def rank_of(path: str) -> int | None:
     if found is None:
         name = path.rsplit("/", 1)[-1]
         found = None if _JOB.search(name) else _BEFORE_HOST.search(name) or _TAIL.search(name)
-        if found and host_of(path).endswith(found[1]):
+        if found and (host := host_of(path)) and name[: found.end(1)].endswith(host):
             found = None
     return next((int(word) for word in found.groups() if word), None) if found else None
 

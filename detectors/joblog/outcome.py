@@ -107,7 +107,9 @@ class Outcome:
         kind = meaning.node_kind if entity is not None and meaning.node_kind else meaning.job_kind
         if not kind:
             return None
-        severity = Severity.WARNING if kind == "job_hang" else LOUDNESS.get(whose, Severity.INFO)
+        severity = LOUDNESS.get(whose, Severity.INFO)
+        if kind != plain.job_kind:  # a kind of its own (a hang, a checkpoint that cannot be read) is told
+            severity = max(severity, Severity.WARNING)
         if entity is not None and kind == meaning.node_kind:
             severity = self.catalogue.kinds[kind].severity
         else:

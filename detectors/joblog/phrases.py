@@ -24,6 +24,7 @@ _SOFT = re.compile(
     r"|will (?:be )?retr|"
     r"[Aa]ttempt \d+\s?(?:/|of)|\b[Ss]kipp(?:ing|ed)\b|[Ii]gnor(?:ed|ing)\b|[Ff]all(?:ing)?[ -]?back|\brecovered\b|"
     r"\b[Cc]aught\b(?! (?:signal|SIG|collective))|[Nn]on-?fatal\b|\bhandled\b|Exception ignored|reconnect"
+    r"|[Tt]rying (?:to resume|again)|[Rr]esum(?:e|ing) (?:the )?download"
 )
 #: NCCL and c10d warn of what kills them, so their level says nothing.
 _LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog caught\b|elastic/")
@@ -31,7 +32,9 @@ _LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog 
 _PROSE = re.compile(r"(?<![\w.\-/])[a-z]{1,30}(?![\w\-/(=])")
 _RAISES = re.compile(r"(?:Error|Exception|failure(?: \d{1,4})? ?)\(?$")
 #: The line behind a failure says that it will be tried again.
-_AGAIN = re.compile(r"\b[Rr]etry(?:ing)?\b|\bretries left|[Tt]rying again|[Rr]econnecting|entering retry loop")
+_AGAIN = re.compile(
+    r"\b[Rr]etry(?:ing)?\b|[Tt]rying to resume|\bretries left|[Tt]rying again|[Rr]econnecting|entering retry loop"
+)
 _CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause")
 #: Words that chain tracebacks; a reader looks for them beside the literals of the rules.
 CHAIN_LITERALS = ("During handling of the above exception", "The above exception was the direct cause")
@@ -39,6 +42,7 @@ CHAIN_LITERALS = ("During handling of the above exception", "The above exception
 IGNORED = "Exception ignored in"
 
 
+_KEY_END = re.compile(r"[\w\-. ]{0,60}['\"]\s{0,4}:")
 #: Text that a model reads or writes, printed beside what the program itself has to say.
 _SAMPLE = re.compile(
     r"\b(?:sample|prompt|text|input|output|completion|response|question|answer|document|example|target|caption"
@@ -61,6 +65,11 @@ def is_loud(line: str) -> bool:
 def is_soft(line: str) -> bool:
     """Do its words say that somebody dealt with it, or that it is only told?"""
     return bool(_SOFT.search(line[:MAX_CHARS]))
+
+
+def is_key(text: str, end: int) -> bool:
+    """Do the words up to ``end`` stand in a key of a JSON record, as of a configuration that is printed?"""
+    return text.startswith("{") and bool(_KEY_END.match(text, end))
 
 
 def in_sample(text: str, start: int) -> bool:
@@ -140,7 +149,8 @@ _DONE = re.compile(
     r"|[Gg]eneration|[Ii]nference|[Ww]orker group)"
     r"(?: is| has| was| run| job| loop)?(?: been)? (?:successfully )?(?:completed?|finished|done|succeeded"
     r"|ended (?:well|successfully))"
-    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:the )?(?:training|run|job|fine-?tuning|successfully|all)\b|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS"
+    r"|\b(?:[Ff]inished|[Cc]ompleted) (?:the )?(?:training|run|job|fine-?tuning|successfully|all)\b"
+    r"|[Aa]ll done\b|^\s*(?:[Dd]one|DONE|SUCCESS"
     r"|Finished)\b(?!:)"
     r"|\*{3,} train metrics \*{3,}|['\"]?train_runtime['\"]?\s*[:=]|max_(?:steps|epochs)=[-\d]+` reached"
     r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b|State=COMPLETED|\bCOMPLETED\b|[Ss]ucceeded\b"

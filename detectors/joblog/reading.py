@@ -79,10 +79,11 @@ class Sheet:
 
 
 class LogReader:
-    """Feed chunks as they come, then close. O(size) time; memory is one block and what the sheet keeps."""
+    """Feed chunks as they come, then close. O(size) time; memory is one block and what the sheet keeps. ``head``: the
+    bytes from which encoding and wrapping are told, held until there are so many."""
 
-    def __init__(self, rules: Rules, path: str, *, excerpt: bool = False) -> None:
-        self._rules = rules
+    def __init__(self, rules: Rules, path: str, *, excerpt: bool = False, head: int = HEAD) -> None:
+        self._rules, self._head = rules, head
         self._window = Window() if excerpt else None
         self._sheet = Sheet(path, rank_of(path), host_of(path))
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -102,7 +103,7 @@ class LogReader:
         """Take any piece of the log."""
         self._kept += chunk
         if not self._told:
-            if len(self._kept) < HEAD:
+            if len(self._kept) < self._head:
                 return
             self._tell()
         self._drain(last=False)

@@ -16,6 +16,7 @@ from detectors.joblog.phrases import (
     ended,
     in_sample,
     is_code,
+    is_key,
     is_loud,
     is_soft,
     kept,
@@ -158,7 +159,7 @@ class Table:
     def hit(self, text: str, which: Iterable[int] | None = None, **place: Any) -> Hit | None:
         """The line as a hit, or None where no rule names it or it is quoted program text. ``place``: fields of Hit."""
         found = None if is_code(text) else self.best(text, which)
-        if found is None or in_sample(text, found[1].start()):
+        if found is None or in_sample(text, found[1].start()) or is_key(text, found[1].end()):
             return None
         rule, match = found
         words = {key: value.strip()[:KEPT_CHARS] for key, value in match.groupdict().items() if value}
@@ -269,10 +270,12 @@ def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None) -> b
     says it was handled.
     """
     if ended_well is not None and ended_well > hit.behind:
-        return True
+        return hit.level != "note"
+    if hit.level == "note":
+        return False
     before = max((p.step for p in progress if p.behind <= hit.behind), default=-1)
     after = [p for p in progress if p.behind > hit.behind and (p.step < 0 or p.step > before)]
-    if len(after) < (1 if hit.soft and hit.level != "note" else 2):
+    if len(after) < (1 if hit.soft else 2):
         return False
     if hit.log_class in HARD and hit.level == "cause":
         much_later = hit.at is not None and any(p.at is not None and p.at > hit.at + SURVIVED_S for p in after[4:])

@@ -110,7 +110,8 @@ FOLLOWED = (
     ),
     (
         4.0,
-        "W0914 {clock} 8 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 7 closing signal SIGTERM",
+        "W0914 {clock} 8 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 7 closing signal "
+        "SIGTERM",
     ),
     (3.0, "*** Process received signal 15 (SIGTERM); exiting"),
 )
