@@ -21,6 +21,8 @@ from detectors.joblog.verdict import Verdict, judge, resembling
 
 #: Logs that are read at the same time; of a larger job the first ranks that print are heard.
 MOST_READERS = 4_096
+#: What each of them may hold back to tell encoding and wrapping from, in bytes: of many small logs all is held.
+HEAD = 8_192
 #: Attempts whose end was judged, remembered so that they are not judged at every read.
 MOST_TOLD = 20_000
 #: The restart of lines that were pushed: they name their job, and belong to the attempt that ends next.
@@ -103,7 +105,7 @@ class Verdicts:
             if len(self.readers) >= MOST_READERS:
                 self.unheard += 1
                 return
-            reader = self.readers[key] = LogReader(self.rules, file.path, excerpt=True)
+            reader = self.readers[key] = LogReader(self.rules, file.path, excerpt=True, head=HEAD)
             if place.rpartition(":")[2] not in ("0", ""):
                 self.partly.add(key[:2])
         reader.feed(chunk)
