@@ -12,6 +12,7 @@ from detectors.columns import column, measures
 from detectors.model import (
     Axis,
     BoolArray,
+    Entity,
     Evidence,
     Finding,
     Fleet,
@@ -24,6 +25,7 @@ from detectors.model import (
 )
 from detectors.rows import cells, fit, moved, started
 from detectors.telemetry.jobs import TRAFFIC, Jobs, job_entity, jobs_of, mark_of, traffic
+from detectors.telemetry.moving import MOVING, moved_bytes
 from detectors.wording import counted, number
 
 POWER, BUSY, MEMORY, TENSOR, DRAM, LINKS = range(6)
@@ -37,7 +39,8 @@ METRICS: tuple[MetricKey, ...] = (
 #: What must stand still with the power, where it is known.
 STILL = ((LINKS, "links"), (TENSOR, "tensor"), (DRAM, "dram"))
 #: One family alone: told, not acted on.
-SPIN_SCORE, IDLE_SCORE = 0.7, 0.5
+SPIN_SCORE, IDLE_SCORE, SAVE_SCORE = 0.7, 0.5, 0.5
+IDLES, SPINS, SAVES = 1.0, 2.0, 3.0
 #: What a member does while its job stands still.
 SILENT, ASLEEP = 1, 2
 
@@ -49,8 +52,10 @@ class HangState:
     GPUs; 0 = none yet).
     ``worked_s``: how long it was seen at work. ``low_at``, ``spin_at``: since when it pauses, and spins (0 = it does
     not). ``pauses``: how many ended; ``longest``, ``spun``: the longest of them and the longest spin, s. ``seen_at``:
-    last look. ``kind``: 0 runs, 1 idles, 2 spins for too long. ``since``, ``now_w``, ``gpus``: of that. ``odd``: 1 =
-    the row was silent then, 2 = idle while the others spun."""
+    last look. ``quiet_at``: since when it spins and its nodes move nothing, ``hush``: the longest such time that ended,
+    s. ``saves``: how many pauses in which they read or wrote have ended, ``usual_s`` how long those took; ``moves``:
+    1 = they do in this pause. ``kind``: 0 runs, 1 idles, 2 spins, 3 reads or writes for too long. ``since``,
+    ``now_w``, ``gpus``: of that. ``odd``: 1 = the row was silent then, 2 = idle while the others spun."""
 
     mark: NDArray[np.uint32] = cells(0, np.uint32)
     power: NDArray[np.float64] = cells()
@@ -65,6 +70,11 @@ class HangState:
     longest: NDArray[np.float64] = cells()
     spun: NDArray[np.float64] = cells()
     seen_at: NDArray[np.float64] = cells()
+    quiet_at: NDArray[np.float64] = cells()
+    hush: NDArray[np.float64] = cells()
+    saves: NDArray[np.float64] = cells()
+    usual_s: NDArray[np.float64] = cells()
+    moves: NDArray[np.float64] = cells()
     kind: NDArray[np.float64] = cells()
     since: NDArray[np.float64] = cells()
     now_w: NDArray[np.float64] = cells()
@@ -79,10 +89,11 @@ SHARED = tuple(f.name for f in fields(HangState) if f.name not in ("mark", "odd"
 @dataclass(frozen=True, slots=True)
 class Hang:
     """Thresholds: all that begin with hang_. GPUs that wait in a collective spin: fully used by the driver's word,
-    far below their working power, with nothing on the links. A job is measured against its own past only."""
+    far below their working power, with nothing on the links. A job is measured against its own past; one whose nodes
+    read and write nothing meanwhile saves nothing either, and is told sooner."""
 
     catalogue: Catalogue = field(repr=False)
-    needs: frozenset[Need] = field(default=frozenset({*METRICS, *TRAFFIC}))
+    needs: frozenset[Need] = field(default=frozenset({*METRICS, *TRAFFIC, *MOVING}))
 
     @property
     def name(self) -> str:
@@ -120,15 +131,22 @@ class Hang:
         own = {name: jobs.most(getattr(state, name)) for name in SHARED}
         enough = (told >= self.catalogue.limit("hang_told_share")) & ~np.isnan(middle[POWER])
         fresh = enough & (tick.at > own["seen_at"])
-        after = self._after(own, middle, jobs.sizes, tick.at)
+        moved = jobs.most(moved_bytes(tick, fleet)[axis.node_of])
+        after = self._after(own, middle, moved, jobs.sizes, tick.at)
         for name in SHARED:
             getattr(state, name)[jobs.slots] = jobs.each(np.where(fresh, after[name], own[name]))
         self._mark_odd(state, columns, jobs, after["kind"], fresh)
 
     def _after(
-        self, own: dict[str, NDArray[np.float64]], middle: FloatArray, sizes: NDArray[np.int64], at: float
+        self,
+        own: dict[str, NDArray[np.float64]],
+        middle: FloatArray,
+        moved: NDArray[np.float64],
+        sizes: NDArray[np.int64],
+        at: float,
     ) -> dict[str, NDArray[np.float64]]:
-        """What each job is known to do after this look; every array float64[jobs]."""
+        """What each job is known to do after this look; every array float64[jobs]. moved: bytes a second of the node
+        that reads and writes most, -1 = no node says."""
         limit, new = self.catalogue.limit, dict(own)
         power, busy, memory = (middle[row].astype(np.float64) for row in (POWER, BUSY, MEMORY))
         elapsed = np.where(own["seen_at"] > 0, np.clip(at - own["seen_at"], 0.0, limit("hang_gap_s")), 0.0)
@@ -141,12 +159,18 @@ class Hang:
         new["longest"] = np.where(over, np.maximum(own["longest"], at - own["low_at"]), own["longest"])
         spun = (own["spin_at"] > 0) & ~spins & ~ended
         new["spun"] = np.where(spun, np.maximum(own["spun"], at - own["spin_at"]), own["spun"])
-        for name in ("longest", "spun"):
-            new[name] = np.minimum(new[name], limit("hang_longest_s"))
         new["low_at"] = np.where(paused, np.where(own["low_at"] > 0, own["low_at"], at), 0.0)
         new["spin_at"] = np.where(spins, np.where(own["spin_at"] > 0, own["spin_at"], at), 0.0)
-        new["kind"] = self._kind(new, own, sizes, at)
-        begun = np.where(new["kind"] == 2.0, new["spin_at"], new["low_at"])
+        moving = moved >= limit("hang_moving_bytes_s")
+        quiet = spins & (moved >= 0) & ~moving
+        new["quiet_at"] = np.where(quiet, np.where(own["quiet_at"] > 0, own["quiet_at"], at), 0.0)
+        hushed = (own["quiet_at"] > 0) & ~quiet & ~ended
+        new["hush"] = np.where(hushed, np.maximum(own["hush"], at - own["quiet_at"]), own["hush"])
+        for name in ("longest", "spun", "hush"):
+            new[name] = np.minimum(new[name], limit("hang_longest_s"))
+        self._learn_saves(new, own, over, paused & moving, at)
+        new["kind"] = self._kind(new, own, moving, sizes, at)
+        begun = np.where(new["kind"] == SPINS, new["spin_at"], new["low_at"])
         new["since"] = np.where(new["kind"] > 0, np.where(own["kind"] > 0, own["since"], begun), 0.0)
         new["now_w"] = np.where(new["kind"] > 0, power, 0.0)
         self._learn(new, own, middle, low, elapsed)
@@ -168,20 +192,46 @@ class Hang:
         self,
         new: dict[str, NDArray[np.float64]],
         own: dict[str, NDArray[np.float64]],
+        moving: BoolArray,
         sizes: NDArray[np.int64],
         at: float,
     ) -> NDArray[np.float64]:
-        """2 = it spins, 1 = it idles, for longer than its own past explains; 0 = neither."""
+        """SPINS, IDLES, SAVES for longer than its own past explains; 0 = none of them. Where nothing is read or written
+        it needs less time to tell."""
         limit = self.catalogue.limit
         known = own["pauses"] >= limit("hang_pauses")
         least = np.where(known, limit("hang_spin_s"), limit("hang_unknown_s"))
         longest = limit("hang_times")
         spin = np.maximum(least, longest * own["spun"])
         idle = np.maximum(limit("hang_idle_s"), longest * own["longest"])
-        spins = (sizes >= limit("hang_spin_gpus")) & (new["spin_at"] > 0) & (at - new["spin_at"] >= spin)
-        idles = (sizes >= limit("hang_idle_gpus")) & (new["low_at"] > 0) & (at - new["low_at"] >= idle)
-        still = (own["kind"] > 0) & (new["low_at"] > 0)
-        return np.where(spins, 2.0, np.where(idles, 1.0, np.where(still, own["kind"], 0.0)))
+        lasts = np.where(new["low_at"] > 0, at - new["low_at"], 0.0)
+        spun = np.where(new["spin_at"] > 0, at - new["spin_at"], 0.0)
+        still = np.where(new["quiet_at"] > 0, at - new["quiet_at"], 0.0)
+        spins = ~moving & (spun >= spin)
+        spins |= still >= np.maximum(limit("hang_quiet_s"), longest * own["hush"])
+        spins &= sizes >= limit("hang_spin_gpus")
+        idles = ~moving & (sizes >= limit("hang_idle_gpus")) & (lasts >= idle)
+        saves = moving & (own["saves"] >= limit("hang_saves"))
+        saves &= lasts >= np.maximum(limit("hang_save_s"), limit("hang_save_times") * own["usual_s"])
+        held = np.where((own["kind"] > 0) & (lasts > 0), own["kind"], 0.0)
+        return np.where(spins, SPINS, np.where(idles, IDLES, np.where(saves, SAVES, held)))
+
+    def _learn_saves(
+        self,
+        new: dict[str, NDArray[np.float64]],
+        own: dict[str, NDArray[np.float64]],
+        over: BoolArray,
+        moves: BoolArray,
+        at: float,
+    ) -> None:
+        """How long a pause takes in which nodes read or write; those that took too long are kept out."""
+        ended = over & (own["moves"] > 0) & (own["kind"] != SAVES)
+        took, first = at - own["low_at"], own["saves"] == 0
+        share = self.catalogue.limit("hang_save_share")
+        usual = np.where(first, took, own["usual_s"] + share * (took - own["usual_s"]))
+        new["usual_s"] = np.where(ended, usual, own["usual_s"])
+        new["saves"] = own["saves"] + ended
+        new["moves"] = np.where(new["low_at"] > 0, np.maximum(own["moves"], moves), 0.0)
 
     def _learn(self, new: dict[str, NDArray[np.float64]], own: dict[str, NDArray[np.float64]], middle: FloatArray,
                low: BoolArray, elapsed: NDArray[np.float64]) -> None:  # fmt: skip
@@ -201,7 +251,7 @@ class Hang:
         self, state: HangState, columns: FloatArray, jobs: Jobs, kind: NDArray[np.float64], fresh: BoolArray
     ) -> None:
         """Members that do otherwise than the rest while the job stands still, and how many GPUs it has."""
-        spins, looked = jobs.each(kind == 2.0), jobs.each(fresh)
+        spins, looked = jobs.each(kind == SPINS), jobs.each(fresh)
         silent = np.isnan(columns[POWER]) & np.isnan(columns[BUSY])
         asleep = spins & (columns[BUSY] < self.catalogue.limit("hang_asleep_pct"))
         odd = np.where(silent, SILENT, np.where(asleep, ASLEEP, 0)).astype(np.int8)
@@ -222,7 +272,9 @@ class Hang:
 
     def _finding(self, state: HangState, rows: NDArray[np.intp], code: int, axis: Axis, fleet: Fleet) -> Finding:
         row, entity = int(rows[0]), job_entity(fleet, code)
-        spins, before = bool(state.kind[row] == 2.0), number(float(state.power[row]))
+        if state.kind[row] == SAVES:
+            return self._save_finding(state, row, entity)
+        spins, before = bool(state.kind[row] == SPINS), number(float(state.power[row]))
         gpus, now_w = counted(int(state.gpus[row]), "GPU"), number(float(state.now_w[row]))
         names = {what: sorted(axis.names[r] for r in rows[state.odd[rows] == what]) for what in (SILENT, ASLEEP)}
         does = "wait for each other" if spins else "do nothing"
@@ -250,6 +302,22 @@ class Hang:
             since=float(state.since[row]),
             reason=f"{entity} stands still: its {gpus} {does}, at {now_w} W against {before} W at work.{named}",
             evidence=tuple(evidence),
+        )
+
+    def _save_finding(self, state: HangState, row: int, entity: Entity) -> Finding:
+        """A save, or a load, that takes much longer than those before."""
+        took, usual = (number(float(v)) for v in (state.seen_at[row] - state.since[row], state.usual_s[row]))
+        return Finding(
+            detector=self.name,
+            kind="checkpoint_slow",
+            entity=entity,
+            severity=Severity.WARNING,
+            score=SAVE_SCORE,
+            since=float(state.since[row]),
+            reason=f"{entity} waits for a checkpoint for {took} s already; usual are {usual} s: its storage is slow.",
+            evidence=(
+                Evidence("pause in which its nodes read or write", took, usual, "s", "metric:gpu/power_w", "derived"),
+            ),
         )
 
 

@@ -77,7 +77,7 @@ class SilenceState:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Thresholds: silence_ticks, silence_unseen_s, silence_dark_s, silence_planned_s, silence_fresh_s.
+    """Thresholds: silence_ticks, silence_unseen_s, silence_dark_s, silence_back_s, silence_planned_s, silence_fresh_s.
 
     A dark node is a record at once (its rows are blind); it is told when it lasts, and nobody meant it. A node of which
     both exporters are silent may be lost: also a record, which becomes a vote with the scheduler's word or with a job
@@ -183,7 +183,8 @@ class Silence:
         dark, live = int(np.count_nonzero(~np.isnan(since))), int(np.count_nonzero(_live(fleet, "node")))
         most = dark >= max(limit("silence_many_nodes"), limit("silence_many_share") * live)
         patience = limit("silence_many_s") if most else limit("silence_dark_s")
-        state.long = np.where(np.isnan(since), False, at - np.fmax(since, state.back) >= patience)
+        settled = ~(at - state.back < limit("silence_back_s"))
+        state.long = np.where(np.isnan(since), False, settled & (at - since >= patience))
 
     def _since(self, state: SilenceState, axis: Axis, fleet: Fleet) -> NDArray[np.float64]:
         """float64[nodes' rows]: when the last GPU of a dark node fell silent, NaN for nodes that are not dark."""
@@ -212,7 +213,7 @@ class Silence:
                 heard=known and bool(state.heard[row]),
                 planned=known and bool(expected[row]),
                 missed=known and bool(missed[row]),
-                long=known and bool(state.long[row]) and not at - state.back[row] < limit("silence_dark_s"),
+                long=known and bool(state.long[row]) and not at - state.back[row] < limit("silence_back_s"),
             )
             found += dark_findings(self.name, dark)
         return found

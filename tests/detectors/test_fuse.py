@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from detectors.catalogue import load
 from detectors.fuse import fuse, noisy_or
-from detectors.model import Entity, Evidence, Finding, Severity
+from detectors.model import Entity, Evidence, Finding, Fleet, Severity
 from tests.detectors.fleets import T0, entity, fleet_of
 
 CATALOGUE = load()
@@ -208,3 +210,36 @@ def test_the_schedulers_word_and_the_silence_are_a_vote() -> None:
     said = finding("gpu-0001", "node_unreachable", "scheduler/nodes", Severity.HIGH, 0.7, T0 + 60)
     (suspicion,) = fuse([silent, said], FLEET, CATALOGUE)
     assert suspicion.cause.authority == "vote" and suspicion.severity is Severity.CRITICAL
+
+
+def racked() -> Fleet:
+    fleet = fleet_of(4, jobs={"48213": (0, 1, 2, 3)})
+    nodes = replace(fleet.axes["node"], rack_of=np.array([0, 0, 0, 1], np.int32))
+    return replace(fleet, axes={**fleet.axes, "node": nodes}, racks=("r01", "r02"))
+
+
+def test_heat_on_several_nodes_of_a_rack_is_the_racks() -> None:
+    fleet = racked()
+    hot = [finding(name, "thermal_throttle", "telemetry/peers", Severity.HIGH, 0.7) for name in (GPU3, "gpu-0002/gpu1")]
+    (suspicion,) = fuse(hot, fleet, CATALOGUE)
+    assert (str(suspicion.cause.entity), suspicion.node, suspicion.cause.authority) == ("rack:r01", "", "state")
+    assert suspicion.cause.reason.startswith("2 of 3 nodes of rack:r01 show it together")
+    assert suspicion.cause.keys == {f.key for f in hot}
+
+
+def test_heat_of_one_node_is_its_own() -> None:
+    fleet = racked()
+    hot = [finding(name, "thermal_throttle", "telemetry/peers", Severity.HIGH, 0.7) for name in (GPU3, GPU5)]
+    assert {suspicion.node for suspicion in fuse(hot, fleet, CATALOGUE)} == {"gpu-0001"}
+
+
+def test_a_server_goes_by_the_name_of_the_file_system_that_is_mounted_from_it() -> None:
+    said = Entity("main", "fs", "store", "fs:store")
+    seen = Entity("main", "fs", "scratch", "fs:scratch")
+    proof = (Evidence("x", "1"),)
+    both = [
+        Finding("kernel/storage", "nfs_slow", said, Severity.WARNING, 0.6, T0, "A server is silent.", proof),
+        Finding("telemetry/storage", "nfs_slow", seen, Severity.HIGH, 0.8, T0, "Clients wait.", proof),
+    ]
+    (suspicion,) = fuse(both, FLEET, CATALOGUE)
+    assert (str(suspicion.cause.entity), suspicion.cause.authority) == ("fs:scratch", "vote")

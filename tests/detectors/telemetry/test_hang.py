@@ -28,8 +28,9 @@ class Told:
         self.nodes = {"48213": ("gpu-0001", "gpu-0002", "gpu-0003"), "7": ("gpu-0004",)}
 
     def look(self, does: Mapping[str, float], ticks: int = 1, other: Mapping[str, Mapping[str, float]] | None = None,
-             silent: Sequence[str] = ()) -> Judged:  # fmt: skip
-        """Job 48213 does so, job 7 works; ``other``: GPUs that do otherwise."""
+             silent: Sequence[str] = (), writes: Sequence[float] | None = None) -> Judged:  # fmt: skip
+        """Job 48213 does so, job 7 works; ``other``: GPUs that do otherwise. writes: KiB/s of each node's disks, None =
+        nobody says."""
         judged = Judged()
         for _ in range(ticks):
             self.ticks += 1
@@ -40,6 +41,9 @@ class Told:
             links[np.isnan(tick.values["gpu", "power_w"])] = np.nan
             key = ("gpu", "nvlink_bytes")
             tick = Tick(tick.at, {**tick.values, key: links}, {**tick.sampled, key: tick.sampled["gpu", "power_w"]})
+            if writes is not None:
+                disk = {("node", "node_page_out_kib"): np.array(writes, np.float32)}
+                tick = Tick(tick.at, {**tick.values, **disk}, {**tick.sampled, **{k: np.ones(4, bool) for k in disk}})
             judged = self.detector.step(self.state, tick, self.fleet)
         return judged
 
@@ -144,3 +148,35 @@ def test_a_phase_that_reads_its_memory_is_work() -> None:
     assert look(SPIN, 0.6, 60).findings == ()
     look(WORK, 0.4, 20)
     assert len(look(SPIN, 0.0, 20).findings) == 2
+
+
+QUIET, WRITING = (300.0, 300.0, 300.0, 9e5), (300.0, 2e6, 300.0, 300.0)
+
+
+def test_a_job_that_never_paused_is_told_within_a_minute_where_its_nodes_neither_read_nor_write() -> None:
+    told = Told()
+    told.look(WORK, 40, writes=QUIET)
+    judged = [told.look(SPIN, writes=QUIET) for _ in range(3)]
+    assert [[f.kind for f in j.findings] for j in judged] == [[], [], ["job_hang"]]
+
+
+def test_ranks_that_wait_while_one_of_them_saves_do_not_hang() -> None:
+    told = Told()
+    told.look(WORK, 40, writes=QUIET)
+    assert not any(told.look(SPIN, writes=WRITING).findings for _ in range(8))
+    assert told.look(WORK, 2, writes=QUIET).findings == ()
+
+
+def test_a_save_that_takes_much_longer_than_those_before_is_told_as_such() -> None:
+    told = Told()
+    told.look(WORK, 40, writes=QUIET)
+    for _ in range(3):
+        told.look(IDLE, 3, writes=WRITING), told.look(WORK, 20, writes=QUIET)
+    judged = [told.look(IDLE, writes=WRITING) for _ in range(9)]
+    assert [bool(j.findings) for j in judged] == [False] * 8 + [True], "two and a half times the usual 90 s"
+    (found,) = judged[-1].findings
+    assert (found.kind, found.severity) == ("checkpoint_slow", Severity.WARNING)
+    assert found.reason.startswith("job:48213 waits for a checkpoint for 240 s already; usual are 90 s")
+    assert told.look(WORK, writes=QUIET).findings == ()
+    told.look(IDLE, 3, writes=WRITING), told.look(WORK, 20, writes=QUIET)
+    assert [bool(told.look(IDLE, writes=WRITING).findings) for _ in range(9)] == [False] * 8 + [True], "not learned"
