@@ -1,70 +1,39 @@
-"""Lemon nodes: those that fail far more often than their exposure explains.
+"""Lemon nodes: those that fail far more often than their exposure explains, with Meta's seven signals beside.
 
-Each node has a rate of faults. Healthy ones share a rate, give or take (gamma), lemons have one many times as high
-(gamma, wide); which of both a node is, and what its rate is, follows from its faults and its node-days (gamma-Poisson).
-``p_false`` is the chance that a node is healthy. A failure that nobody pinned on a node is shown, shared by the nodes
-of its job, and accuses none of them: one of many is guilty, and being in large jobs is no evidence. What users exclude
+``suspects`` says how likely each is to be healthy; here are the counts it takes, over 28 days. What users exclude
 stands beside the score and is no part of it: by itself it does not tell lemons (papers.md 3).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
 from backend.reliability.account import Account, Accounts
-from backend.reliability.exclusions import exclusions, outage_spans
-from backend.reliability.faults import node_faults
+from backend.reliability.exclusions import exclusions, is_drain, outage_spans
+from backend.reliability.faults import Fault, node_faults
 from backend.reliability.history import Floats
 from backend.reliability.mttf import DAY_S
+from backend.reliability.suspects import Exposure, naming, score
 
 #: What the signals and the score look back over, s (papers.md 3: 28 days).
 WINDOW_S = 28 * DAY_S
-#: Share of nodes that are lemons before anything is known (Meta found 1.2 to 1.7 %; small fleets are less even).
-SHARE = 0.03
-#: How many nodes that belief weighs.
-SHARE_NODES = 40
-#: A node that was hardly in a job can fail all the same: it is taken to have been exposed this long, node-days.
-LEAST_DAYS = 3.0
-#: How many times the usual rate a lemon may have; each as likely as the others.
-TIMES = (6.0, 12.0, 24.0, 48.0)
-#: Shapes of the rates: healthy nodes differ by about half, lemons among each other by more.
-HEALTHY_SHAPE, LEMON_SHAPE = 4.0, 2.0
-#: A fleet's rate before anything is known: faults a node-day (papers.md 3: 2.34 and 6.50 per 1000), as a gamma with
-#: this many faults behind it, so that a quiet fleet's first fault accuses nobody.
-USUAL_RATE, USUAL_FAULTS = 0.004, 1.0
 #: A node is named where it is that unlikely to be healthy, and while those named before keep the mean under the second.
 P_FALSE, MEAN_P_FALSE = 0.35, 0.10
-#: Fewer faults than this name nobody.
-LEAST_FAULTS = 2
-#: Rounds in which the fleet's usual rate and share of lemons settle.
-ROUNDS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Exposure:
-    """What the score is made of. nodes: names; days, faults: float64[n], node-days and faults that are the node's own;
-    shared: for each failure that nobody pinned on a node the places of those it may have been."""
-
-    nodes: tuple[str, ...]
-    days: Floats
-    faults: Floats
-    shared: tuple[tuple[int, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Of the nodes of an Exposure, float64[n]: the chance to be healthy, the rate as a multiple of the fleet's usual
-    one, and the expected number of the shared failures that were the node's."""
-
-    p_false: Floats
-    times: Floats
-    shared: Floats
-    usual_rate: float
+#: Fewer faults than this name nobody; of those whose culprit is not known the expected number counts.
+LEAST_FAULTS = 1.5
+#: A ticket, a drain or an XID this soon after a fault of its node, or so shortly before, is its echo, s.
+ECHO_S, AHEAD_S = 2 * DAY_S, 6 * 3600.0
+#: Nodes that were taken out within this of each other, s, this many of them: somebody's work on the fleet.
+TOGETHER_S, TOGETHER = 3600.0, 4
+#: Failures of one user within this of each other count as one where their cause is not known, s: bugs come in rows.
+SAME_BUG_S = DAY_S
+#: XIDs that a user's program causes (papers.md 9): they accuse no node.
+APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +56,7 @@ def lemons(accounts: Accounts) -> list[Lemon]:
     told = [a for a in accounts.attempts if a.window is not None and a.window.end > since]
     exposure = exposure_of(accounts, told, since)
     found = score(exposure)
-    named = naming(found.p_false, exposure.faults)
+    named = naming(found.p_false, exposure.faults + found.shared, P_FALSE, MEAN_P_FALSE, LEAST_FAULTS)
     signals = signals_of(accounts, told, since)
     rows = [
         Lemon(
@@ -107,86 +76,75 @@ def lemons(accounts: Accounts) -> list[Lemon]:
 
 
 def exposure_of(accounts: Accounts, told: Sequence[Account], since: float) -> Exposure:
-    """Node-days in jobs since ``since``, faults of each node, and failures of the infrastructure without a culprit."""
+    """Node-days in jobs since ``since``, faults of each node, failures without a culprit, and weaker signs."""
     names = {node.name for node in accounts.history.nodes} | {n for a in told for n in a.attempt.nodes}
     faults = [fault for fault in node_faults(accounts) if fault.begin >= since]
     nodes = tuple(sorted(names | {fault.node for fault in faults if fault.node}))
     place = {node: i for i, node in enumerate(nodes)}
     days, counts = np.zeros(len(nodes)), np.zeros(len(nodes))
+    job_days = 0.0
     for account in told:
         assert account.window is not None
-        held = (account.window.end - max(since, account.window.begin)) / DAY_S
-        days[[place[node] for node in account.attempt.nodes]] += max(0.0, held)
+        held = max(0.0, (account.window.end - max(since, account.window.begin)) / DAY_S)
+        job_days += held
+        days[[place[node] for node in account.attempt.nodes]] += held
     shared: list[tuple[int, ...]] = []
     for fault in faults:
         if fault.node:
             counts[place[fault.node]] += 1
         elif fault.among:
             shared.append(tuple(place[node] for node in fault.among if node in place))
-    return Exposure(nodes, days, counts, tuple(shared))
+    unsure = tuple(tuple(place[node] for node in a.attempt.nodes) for a in _unsure(told, since))
+    return Exposure(nodes, days, counts, tuple(shared), unsure, job_days, _signs(accounts, place, faults, since))
 
 
-def score(exposure: Exposure) -> Score:
-    """EM over the usual rate and the share of lemons; the shared failures are split by the rates that come of it."""
-    n = len(exposure.nodes)
-    if not n:
-        return Score(np.zeros(0), np.zeros(0), np.zeros(0), USUAL_RATE)
-    faults = exposure.faults
-    days = np.maximum(exposure.days, LEAST_DAYS)
-    usual = (USUAL_FAULTS + float(np.median(faults)) * n) / (USUAL_FAULTS / USUAL_RATE + float(days.sum()))
-    share = SHARE
-    for _ in range(ROUNDS):
-        lemon, rates = _posterior(faults, days, usual, share)
-        healthy = 1.0 - lemon
-        usual = _usual(float(healthy @ faults), float(healthy @ days))
-        share = (SHARE * SHARE_NODES + float(lemon.sum())) / (SHARE_NODES + n)
-    return Score(1.0 - lemon, rates / usual, _shares(exposure.shared, rates, n), usual)
-
-
-def _usual(faults: float, days: float) -> float:
-    """The rate of healthy nodes, half a standard deviation up: few faults say little of it, and too low a rate would
-    make lemons of those that had bad luck."""
-    behind = USUAL_FAULTS + faults
-    return (behind + 0.5 * math.sqrt(behind)) / (USUAL_FAULTS / USUAL_RATE + days)
-
-
-def _posterior(faults: Floats, days: Floats, usual: float, share: float) -> tuple[Floats, Floats]:
-    """(chance to be a lemon, expected rate) of each node."""
-    hypotheses = [(HEALTHY_SHAPE, usual, np.log1p(-share))]
-    hypotheses += [(LEMON_SHAPE, usual * times, np.log(share / len(TIMES))) for times in TIMES]
-    logs = np.array([prior + _log_chance(faults, days, shape, mean) for shape, mean, prior in hypotheses])
-    weights = np.exp(logs - logsumexp(logs, axis=0))
-    means = np.array([(shape + faults) / (shape / mean + days) for shape, mean, _ in hypotheses])
-    return 1.0 - weights[0], (weights * means).sum(axis=0)
-
-
-def _log_chance(faults: Floats, days: Floats, shape: float, mean: float) -> Floats:
-    """Log of the negative binomial: faults of a node whose rate is gamma (shape, mean) over ``days``."""
-    p = shape / (shape + mean * days)
-    log_chance: Floats = gammaln(shape + faults) - gammaln(shape) - gammaln(faults + 1)
-    return log_chance + shape * np.log(p) + faults * np.log1p(-p)
-
-
-def _shares(shared: Sequence[tuple[int, ...]], rates: Floats, n: int) -> Floats:
-    """Each failure among several nodes, split by their rates."""
-    found = np.zeros(n)
-    for among in shared:
-        places = list(among)
-        if places:
-            found[places] += rates[places] / rates[places].sum()
+def _unsure(told: Sequence[Account], since: float) -> list[Account]:
+    """Failures whose cause is not known, one a user and day."""
+    latest: dict[str, float] = {}
+    found = []
+    for account in sorted(told, key=lambda a: a.attempt.end or 0.0):
+        end, user = account.attempt.end, account.attempt.user
+        if end is None or end < since or not account.failed or account.verdict.infra is not None:
+            continue
+        if end - latest.get(user, -SAME_BUG_S) >= SAME_BUG_S:
+            found.append(account)
+            latest[user] = end
     return found
 
 
-def naming(p_false: Floats, faults: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Which nodes are named: the surest first, while the mean chance of a false accusation stays low."""
-    named = np.zeros(len(p_false), np.bool_)
-    total = 0.0
-    for count, i in enumerate(np.argsort(p_false, kind="stable"), 1):
-        total += float(p_false[i])
-        if p_false[i] > P_FALSE or total / count > MEAN_P_FALSE:
-            break
-        named[i] = faults[i] >= LEAST_FAULTS
-    return named
+def _signs(accounts: Accounts, place: Mapping[str, int], faults: Iterable[Fault], since: float) -> tuple[Floats, ...]:
+    """Counts a node of tickets, drains, XIDs of the hardware and quieter incidents that are no echo of a fault."""
+    history = accounts.history
+    begins: defaultdict[str, list[float]] = defaultdict(list)
+    for fault in sorted(faults, key=lambda f: f.begin):
+        begins[fault.node].append(fault.begin)
+    drained = sorted((o.start, o.node) for o in history.outages if is_drain(o))
+    drains = [(node, at) for at, node in drained if _alone(drained, at)]
+    xids = [(n, at) for n, rows in history.xids.items() for at, code in rows if code not in APPLICATION_XIDS]
+    tickets = [(node, at) for node, rows in history.tickets.items() for at in rows]
+    quiet = [(node, c.begin) for c in accounts.causes if c.infra is not False for node in c.nodes[:1]]
+    found = []
+    for told in (drains, xids, tickets, quiet):
+        counts = np.zeros(len(place))
+        latest: dict[str, float] = {}
+        for node, at in sorted(told, key=lambda t: t[1]):
+            own = at >= since and node in place and not _echo(begins[node], at)
+            if own and at - latest.get(node, -ECHO_S) >= DAY_S:
+                counts[place[node]] += 1
+                latest[node] = at
+        if counts.any():
+            found.append(counts)
+    return tuple(found)
+
+
+def _alone(drained: Sequence[tuple[float, str]], at: float) -> bool:
+    low, high = bisect_left(drained, (at - TOGETHER_S, "")), bisect_left(drained, (at + TOGETHER_S, ""))
+    return len({node for _, node in drained[low:high]}) < TOGETHER
+
+
+def _echo(begins: Sequence[float], at: float) -> bool:
+    first = bisect_left(begins, at - ECHO_S)
+    return first < len(begins) and begins[first] <= at + AHEAD_S
 
 
 def signals_of(accounts: Accounts, told: Sequence[Account], since: float) -> dict[str, dict[str, float | None]]:
