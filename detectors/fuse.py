@@ -21,6 +21,9 @@ AUTHORITIES = ("code", "vote", "state", "trend", "rate", "rule", "band")
 #: What a switch in trouble shows at the ports of its nodes.
 FABRIC = "network_fabric"
 AT_PORTS = frozenset({"ib_link_down", "ib_link_flap", "ib_port_degraded"})
+#: What a job says of itself. It may print the driver's very words, so of a machine it is one witness and never enough.
+OF_JOBS = frozenset({"joblog", "training"})
+WORK = frozenset({"job", "run", "rank"})
 #: Kinds that show as silence: a vote together with a job of theirs that stands still.
 LOSSES = frozenset({"gpu_bus_loss", "node_unreachable"})
 
@@ -139,11 +142,17 @@ def _claim(entity: Entity, kind: FaultKind, group: Sequence[Finding], catalogue:
         entity=entity,
         score=round(noisy_or(families.values()), 4),
         reason=best.reason,
-        authority=_authority(kind, ordered, catalogue),
+        authority="rule" if _jobs_word(entity, ordered) else _authority(kind, ordered, catalogue),
         severity=max(f.severity for f in ordered),
         keys=frozenset(f.key for f in ordered),
     )
     return _Claim(hypothesis, tuple(ordered))
+
+
+def _jobs_word(entity: Entity, group: Sequence[Finding]) -> bool:
+    """Does nothing but the log of a job say this of a machine? No kernel of the host, telemetry or scheduler did."""
+    families = {f.family for f in group}
+    return entity.kind not in WORK and "joblog" in families and families <= OF_JOBS
 
 
 def _authority(kind: FaultKind, group: Sequence[Finding], catalogue: Catalogue) -> str:
@@ -220,7 +229,8 @@ def _borne_out(claims: list[_Claim], findings: Sequence[Finding], fleet: Fleet, 
     out = []
     for claim in claims:
         h = claim.hypothesis
-        stall = stalls.get(fleet.job_of(h.entity)) if h.kind in LOSSES and h.authority != "code" else None
+        lost = h.kind in LOSSES and h.authority != "code" and not _jobs_word(h.entity, claim.findings)
+        stall = stalls.get(fleet.job_of(h.entity)) if lost else None
         if stall is not None and stall.severity > Severity.INFO and abs(stall.since - claim.since) <= window_s:
             known = catalogue.kinds.get(h.kind)
             h = replace(
@@ -312,13 +322,22 @@ def _gpus(fleet: Fleet, host: str) -> int:
 
 
 def _located(claims: list[_Claim]) -> list[_Claim]:
-    """Of one host: a kernel line without a device is about the one GPU that another detector names for that kind."""
+    """Of one host: a kernel line without a device, or a job's log that names the node alone, is about the one GPU that
+    another detector names for that kind. Log and detector are two witnesses."""
     out = list(claims)
-    for vague in [c for c in claims if c.hypothesis.entity.kind == "node" and c.hypothesis.authority == "code"]:
+    for vague in [c for c in claims if c.hypothesis.entity.kind == "node" and _is_vague(c)]:
         same = [c for c in out if c.hypothesis.kind == vague.hypothesis.kind and c is not vague]
         if len(same) == 1 and same[0].hypothesis.entity.kind == "gpu":
-            out = [c for c in out if c is not vague and c is not same[0]] + [_joined(vague, same[0])]
+            one = _joined(vague, same[0])
+            if vague.hypothesis.authority != "code" and same[0].hypothesis.authority != "code":
+                word = "rule" if _jobs_word(one.hypothesis.entity, one.findings) else "vote"
+                one = replace(one, hypothesis=replace(one.hypothesis, authority=word))
+            out = [c for c in out if c is not vague and c is not same[0]] + [one]
     return out
+
+
+def _is_vague(claim: _Claim) -> bool:
+    return claim.hypothesis.authority == "code" or _jobs_word(claim.hypothesis.entity, claim.findings)
 
 
 def _joined(code: _Claim, located: _Claim) -> _Claim:
