@@ -10,6 +10,7 @@ from sqlmodel import Session
 
 from backend import breaker, proposals, returns
 from backend.auth import Person, allows
+from backend.identity import limits
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.base import LARGEST_ID
 from backend.model.events import Event
@@ -39,27 +40,38 @@ class Invalid(Exception):
 
 
 @contextmanager
-def _writing(watch: Watch, person: Person, role: str, action: str, target: str) -> Iterator[Session]:
-    """One transaction by one person: right checked first, audited with the change, pages told after the commit."""
+def _writing(
+    watch: Watch, person: Person, role: str, action: str, target: str, *, shared: bool = True
+) -> Iterator[Session]:
+    """One transaction by one person: right checked first, audited with the change, pages told after the commit.
+
+    ``shared``: it changes what all projects share, so nobody who is limited to some may do it.
+    """
     if not allows(person, role):
         raise Forbidden(f"Your role is {person.role}; {action} needs {role}.")
+    if not person.sees_cluster(watch.cluster):
+        raise Missing(f"No cluster {watch.cluster}.")
+    if shared and person.projects:
+        raise Forbidden(f"All projects share this; you are limited to {', '.join(person.projects)}.")
     with watch.turn() as session:
         yield session
         people.audit(session, watch.clock.now(), person.name, action, target, {"cluster": watch.cluster})
     watch.changes.nudge()
 
 
-def _incident(session: Session, watch: Watch, incident_id: int) -> Incident:
+def _incident(session: Session, watch: Watch, incident_id: int, person: Person) -> Incident:
     row = incidents.by_id(session, watch.cluster, incident_id)
-    if row is None:
+    if row is None or not limits.seen(session, watch.cluster, person, [row]):
         raise Missing(f"No incident {incident_id} in cluster {watch.cluster}.")
+    if not limits.may_change(session, watch.cluster, person, row.job):
+        raise Forbidden(f"Incident {incident_id} is about no job of {', '.join(person.projects)}.")
     return row
 
 
 def acknowledge(watch: Watch, incident_id: int, person: Person) -> Incident:
     """Somebody has it. Acknowledging twice is no error and changes nothing."""
-    with _writing(watch, person, "operator", "acknowledge", f"incident {incident_id}") as session:
-        row = _incident(session, watch, incident_id)
+    with _writing(watch, person, "operator", "acknowledge", f"incident {incident_id}", shared=False) as session:
+        row = _incident(session, watch, incident_id, person)
         if row.state == "resolved":
             raise Conflict(f"Incident {incident_id} is already resolved.")
         if not row.acknowledged_by:
@@ -76,8 +88,8 @@ def add_note(watch: Watch, incident_id: int, person: Person, text: str) -> None:
     said = text.strip()
     if not said or len(said) > NOTE_MAX:
         raise Invalid(f"A note has 1 to {NOTE_MAX:,} characters; this one has {len(said):,}.")
-    with _writing(watch, person, "operator", "note", f"incident {incident_id}") as session:
-        row = _incident(session, watch, incident_id)
+    with _writing(watch, person, "operator", "note", f"incident {incident_id}", shared=False) as session:
+        row = _incident(session, watch, incident_id, person)
         incidents.tell(session, row, watch.clock.now(), "note", said, person.name)
 
 
@@ -89,17 +101,19 @@ def label(watch: Watch, person: Person, right: bool, cause: str = "", note: str 
         raise Invalid(f"{cause!r} is no cause that is known here; there are {', '.join(causes(watch))}.")
     if len(note) > NOTE_MAX:
         raise Invalid(f"A note has at most {NOTE_MAX:,} characters; this one has {len(note):,}.")
-    with _writing(watch, person, "operator", "label", target) as session:
+    with _writing(watch, person, "operator", "label", target, shared=False) as session:
         now = watch.clock.now()
         row = Label(cluster=watch.cluster, at=now, by=person.name, right=right, cause=cause, note=note)
         if "incident" in about:
-            incident = _incident(session, watch, int(about["incident"]))
+            incident = _incident(session, watch, int(about["incident"]), person)
             verdict = labels.verdict_of_incident(session, incident)
             row.incident_id, row.job, row.said = incident.id, incident.job, incident.kind
             told = f"{person.name}: {said_of(right, cause)}" + (f" {note}" if note else "")
             incidents.tell(session, incident, now, "label", told, person.name)
         else:
             row.job = str(about["job"])
+            if not limits.may_change(session, watch.cluster, person, row.job):
+                raise Missing(f"Nothing was said of job {row.job} in cluster {watch.cluster}; it has no verdict.")
             verdict = labels.verdict_of_job(session, watch.cluster, row.job)
             if verdict is None:
                 raise Missing(f"Nothing was said of job {row.job} in cluster {watch.cluster}; it has no verdict.")
@@ -129,8 +143,8 @@ def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:
 
     Giving a node back undoes an approved drain, so it needs an approver where a drain stands.
     """
-    with _writing(watch, person, "operator", "resolve", f"incident {incident_id}") as session:
-        row = _incident(session, watch, incident_id)
+    with _writing(watch, person, "operator", "resolve", f"incident {incident_id}", shared=False) as session:
+        row = _incident(session, watch, incident_id, person)
         if row.state == "resolved":
             raise Conflict(f"Incident {incident_id} is already resolved.")
         drained = bool(row.node and actions.standing_drains(session, watch.cluster, row.node))
@@ -166,25 +180,26 @@ def mended(incident: Incident, by: str, now: datetime) -> Event:
     )
 
 
-def _decision(session: Session, watch: Watch, decision_id: int) -> Decision:
+def _decision(session: Session, watch: Watch, decision_id: int, person: Person) -> Decision:
     row = session.get(Decision, decision_id) if decision_id <= LARGEST_ID else None
     if row is None or row.cluster != watch.cluster:
         raise Missing(f"No decision {decision_id} in cluster {watch.cluster}.")
+    _incident(session, watch, row.incident_id, person)
     return row
 
 
 def approve(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:
     """Raises Refused with every guard's verdict where one says no; nothing has happened then."""
-    with _writing(watch, person, "approver", "approve", f"decision {decision_id}") as session:
-        decision = proposals.approve(session, watch, _decision(session, watch, decision_id), person.name, note)
+    with _writing(watch, person, "approver", "approve", f"decision {decision_id}", shared=False) as session:
+        decision = proposals.approve(session, watch, _decision(session, watch, decision_id, person), person.name, note)
     watch.reached("approval committed")
     return decision
 
 
 def reject(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:
     """The plan will not be carried out; a later revision of the incident may propose anew."""
-    with _writing(watch, person, "approver", "reject", f"decision {decision_id}") as session:
-        row = _decision(session, watch, decision_id)
+    with _writing(watch, person, "approver", "reject", f"decision {decision_id}", shared=False) as session:
+        row = _decision(session, watch, decision_id, person)
         now = watch.clock.now()
         change = {"state": "rejected", "decided_by": person.name, "decided_at": now, "note": note}
         if not claim(session, Decision, decision_id, {"state": "proposed"}, change):
@@ -197,10 +212,11 @@ def reject(watch: Watch, decision_id: int, person: Person, note: str = "") -> De
 
 def cancel(watch: Watch, order_id: int, person: Person) -> Order:
     """Withdraw an order that nobody has claimed yet."""
-    with _writing(watch, person, "approver", "cancel", f"order {order_id}") as session:
+    with _writing(watch, person, "approver", "cancel", f"order {order_id}", shared=False) as session:
         row = session.get(Order, order_id)
         if row is None or row.cluster != watch.cluster:
             raise Missing(f"No order {order_id} in cluster {watch.cluster}.")
+        _incident(session, watch, row.incident_id, person)
         change = {"state": "cancelled", "ended_at": watch.clock.now(), "error": f"{person.name} cancelled it."}
         if not claim(session, Order, order_id, {"state": "waiting"}, change):
             raise Conflict(f"Order {order_id} is {row.state}; only a waiting one can be cancelled.")

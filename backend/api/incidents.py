@@ -20,6 +20,8 @@ from backend.api.nodes import json
 from backend.api.orders import of_decision, of_order
 from backend.api.snapshots import snapshots_of
 from backend.api.words import Note, RowId
+from backend.auth import Person
+from backend.identity import limits
 from backend.model.events import Finding
 from backend.model.incidents import Entry, Incident
 from backend.store import actions, findings, incidents, labels
@@ -193,9 +195,9 @@ def _changed(one: Suspect) -> dict[str, Any]:
     return of_change(one.change) | {"before_s": one.before_s, "nodes": one.alike, "odd": one.odd is not None}
 
 
-def _found(session: Session, watch: Watch, incident_id: int) -> Incident:
+def _found(session: Session, watch: Watch, incident_id: int, person: Person) -> Incident:
     row = incidents.by_id(session, watch.cluster, incident_id)
-    if row is None:
+    if row is None or not limits.seen(session, watch.cluster, person, [row]):
         raise Missing(f"No incident {incident_id} in cluster {watch.cluster}; GET /api/v1/incidents lists them.")
     return row
 
@@ -208,7 +210,7 @@ States = Annotated[
 
 @router.get("", operation_id="list_incidents", response_model=IncidentList)
 def list_incidents(
-    _: Reader,
+    person: Reader,
     watch: WatchOf,
     states: States = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
@@ -218,21 +220,22 @@ def list_incidents(
     wanted = [] if states and "all" in states else list(states or LIVE)
     with watch.store.read() as session:
         rows = incidents.page(session, watch.cluster, [str(s) for s in wanted], limit, before)
-    return json({"items": [row_of(row) for row in rows], "next": rows[-1].id if len(rows) == limit else None})
+        shown = limits.seen(session, watch.cluster, person, rows)
+    return json({"items": [row_of(row) for row in shown], "next": rows[-1].id if len(rows) == limit else None})
 
 
 @router.get("/{incident_id}", operation_id="read_incident", response_model=IncidentDetail)
-def read_incident(incident_id: RowId, _: Reader, watch: WatchOf) -> Response:
+def read_incident(incident_id: RowId, person: Reader, watch: WatchOf) -> Response:
     """One incident with its ranked causes, its timeline, and what is or would be done about it."""
     with watch.store.read() as session:
-        return json(_detail(session, watch, _found(session, watch, incident_id)))
+        return json(_detail(session, watch, _found(session, watch, incident_id, person)))
 
 
 @router.get("/{incident_id}/findings", operation_id="list_incident_findings", response_model=FindingList)
-def list_findings(incident_id: RowId, _: Reader, watch: WatchOf) -> Response:
+def list_findings(incident_id: RowId, person: Reader, watch: WatchOf) -> Response:
     """Every finding behind an incident with its evidence; ``victim`` ones follow from the cause."""
     with watch.store.read() as session:
-        _found(session, watch, incident_id)
+        _found(session, watch, incident_id, person)
         rows = findings.of_incident(session, incident_id)
     return json({"items": [_finding(row) for row in rows]})
 

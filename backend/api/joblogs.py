@@ -17,7 +17,9 @@ from backend.api.guard import Reader, parts_of, watch_of
 from backend.api.incidents import Similar
 from backend.api.labels import LabelRow, row_of
 from backend.api.nodes import json
+from backend.auth import Person
 from backend.clock import utc
+from backend.identity import limits
 from backend.registry import Parts
 from backend.security.redact import MASK, redact
 from backend.store import labels, reports
@@ -55,7 +57,7 @@ class JobLog(BaseModel):
 @router.get("/{job}/log", operation_id="read_job_log", response_model=JobLog)
 async def read_job_log(
     job: str,
-    _: Reader,
+    person: Reader,
     watch: Annotated[Watch, Depends(watch_of)],
     parts: Annotated[Parts, Depends(parts_of)],
     lines: Annotated[int, Query(ge=1, le=MOST_LINES, description="How many of the last lines.")] = 200,
@@ -64,6 +66,7 @@ async def read_job_log(
     """The last lines of a job: those of its logs while it runs and after it ended, and those that were pushed. How many
     are kept is bounded (tail_bytes); a job that nobody heard of has none. Secrets in them are masked, since every
     reader sees them."""
+    await run_in_threadpool(theirs, watch, person, job)
     kept = await run_in_threadpool(parts.tails[watch.cluster].tail, job, MOST_LINES)
     found = [line for line in kept if not rank or line.rank == rank][-lines:]
     texts = await run_in_threadpool(masked, [line.text for line in found])
@@ -90,8 +93,9 @@ class JobVerdict(BaseModel):
 
 
 @router.get("/{job}/verdict", operation_id="read_job_verdict", response_model=JobVerdict)
-def read_job_verdict(job: str, _: Reader, watch: Annotated[Watch, Depends(watch_of)]) -> Response:
+def read_job_verdict(job: str, person: Reader, watch: Annotated[Watch, Depends(watch_of)]) -> Response:
     """Why a job failed, by its logs: the class, the telling lines, and past failures that it resembles."""
+    theirs(watch, person, job)
     model = watch.verdicts.learned if watch.verdicts is not None else None
     with watch.store.read() as session:
         event = labels.verdict_of_job(session, watch.cluster, job)
@@ -112,6 +116,15 @@ def read_job_verdict(job: str, _: Reader, watch: Annotated[Watch, Depends(watch_
             "labels": [row_of(row) for row in said],
         }
     return json(shown)
+
+
+def theirs(watch: Watch, person: Person, job: str) -> None:
+    """Raises Missing for a job of a project that somebody is not limited to: for them it is not there."""
+    if not person.projects:
+        return
+    with watch.store.read() as session:
+        if not limits.sees_job(session, watch.cluster, person, job):
+            raise Missing(f"No job {job} of {', '.join(person.projects)} in cluster {watch.cluster}.")
 
 
 def masked(lines: Sequence[str]) -> list[str]:
@@ -154,11 +167,12 @@ class JobReports(BaseModel):
 @router.get("/{job}/reports", operation_id="read_job_reports", response_model=JobReports)
 def read_job_reports(
     job: str,
-    _: Reader,
+    person: Reader,
     watch: Annotated[Watch, Depends(watch_of)],
     limit: Annotated[int, Query(ge=1, le=MOST_REPORTS, description="How many at most.")] = 50,
 ) -> Response:
     """What the wrappers of a job told of its processes. The verdict on all of them together is the job's incident."""
+    theirs(watch, person, job)
     fields = ("sentence", "evidence", "tail", "artifacts", "left_out", "environment", "log", "rank", "signal")
     with watch.store.read() as session:
         rows = reports.latest(session, watch.cluster, job, limit)

@@ -14,6 +14,7 @@ from backend import learn, writes
 from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.words import JobId, Note, RowId
+from backend.identity import limits
 from backend.model.learning import Label
 from backend.reliability.alerts import Word, alert_quality
 from backend.store import labels
@@ -97,7 +98,7 @@ def add_label(new: NewLabel, person: Writer, watch: WatchOf) -> Response:
 
 @router.get("", operation_id="list_labels", response_model=LabelList)
 def list_labels(
-    _: Reader,
+    person: Reader,
     watch: WatchOf,
     incident: Annotated[RowId | None, Query(description="Only those of this incident.")] = None,
     job: Annotated[str, Query(max_length=128, description="Only those that speak of this job.")] = "",
@@ -107,7 +108,7 @@ def list_labels(
     """What people said, newest first, every word of it."""
     with watch.store.read() as session:
         rows = labels.page(session, watch.cluster, limit, before, incident_id=incident, job=job)
-        items = [row_of(row) for row in rows]
+        items = [row_of(row) for row in limits.seen(session, watch.cluster, person, rows)]
     return json({"items": items, "next": rows[-1].id if len(rows) == limit else None})
 
 

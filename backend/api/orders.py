@@ -22,6 +22,7 @@ from backend.api.nodes import json
 from backend.api.problems import Problem
 from backend.api.snapshots import snapshots_of
 from backend.api.words import Remark
+from backend.identity import limits
 from backend.model.actions import Decision, Order
 from backend.store import actions
 from backend.watch import Watch
@@ -148,7 +149,7 @@ def _plan_number(order_id: str) -> int:
 
 @router.get("", operation_id="list_orders", response_model=OrderList)
 def list_orders(
-    _: Reader,
+    person: Reader,
     watch: WatchOf,
     states: Annotated[list[State] | None, Query(alias="state")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
@@ -160,21 +161,22 @@ def list_orders(
     with watch.store.read() as session:
         plans = actions.decisions(session, watch.cluster, of_plans, limit) if of_plans else ()
         rows = actions.orders(session, watch.cluster, of_orders, limit) if of_orders or not wanted else ()
+        plans = limits.seen(session, watch.cluster, person, plans)
+        rows = limits.seen(session, watch.cluster, person, rows)
     items = [*(of_decision(row) for row in plans), *(of_order(row) for row in rows)]
     return json({"items": items[:limit]})
 
 
 @router.get("/{order_id}", operation_id="read_order", response_model=OrderRow)
-def read_order(order_id: OrderId, _: Reader, watch: WatchOf) -> Response:
+def read_order(order_id: OrderId, person: Reader, watch: WatchOf) -> Response:
     """One order, or one plan with its steps, its blast radius and every guard's verdict."""
     kind, found = number(order_id)
     with watch.store.read() as session:
-        if kind == "plan":
-            return json(of_decision(_decision(session, watch, order_id)))
-        row = session.get(Order, found)
-    if row is None or row.cluster != watch.cluster:
+        row = _decision(session, watch, order_id) if kind == "plan" else session.get(Order, found)
+        theirs = row is not None and bool(limits.seen(session, watch.cluster, person, [row]))
+    if row is None or row.cluster != watch.cluster or not theirs:
         raise Missing(f"No order {order_id} in cluster {watch.cluster}; GET /api/v1/orders lists them.")
-    return json(of_order(row))
+    return json(of_decision(row) if isinstance(row, Decision) else of_order(row))
 
 
 @router.post("/{order_id}/approve", operation_id="approve_order", response_model=OrderRow)
