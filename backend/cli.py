@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 
 TYPE_CHECKING = False  # importing typing costs more than the help does
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ def _doctor(doctor: Words) -> None:
 def _database(database: Words) -> None:
     actions = database.add_subparsers(dest="action", required=True, metavar="ACTION")
     _config(actions.add_parser("upgrade", help="bring the tables up to this version"))
+    sums = actions.add_parser("rollups", help="sums per hour against what they were made of")
+    sums.add_argument("--check", action="store_true", help="only compare; what it does anyway")
+    sums.add_argument("--rebuild", action="store_true", help="count all anew first")
+    sums.add_argument("--days", type=int, help="how far back (default: all that is counted)")
+    sums.add_argument("--json", action="store_true", help="print what was found as JSON")
+    _config(sums)
 
 
 def _replay(replay: Words) -> None:
@@ -134,10 +141,56 @@ def _ask(ask: Words) -> None:
     ask.add_argument("--json", action="store_true", help="print the server's answer as it is")
 
 
+def _runs(ask: Words) -> None:
+    ask.add_argument("run", nargs="?", default="", help="one run, by its name or by the id of one of its jobs")
+    _ask(ask)
+
+
+def _plan(ask: Words) -> None:
+    ask.add_argument("--nodes", type=int, required=True, help="how many nodes the run takes")
+    ask.add_argument("--gpus-per-node", type=int)
+    ask.add_argument("--per-node-day", type=float, help="failures a node and day (default: as measured here)")
+    ask.add_argument("--write-s", type=float, help="seconds that a save blocks (default: as measured)")
+    ask.add_argument("--restart-s", type=float, help="seconds to the first step again (default: as measured)")
+    ask.add_argument("--interval-s", type=float, help="seconds between saves (default: the best)")
+    ask.add_argument("--replicas", type=int, help="copies of the model that share the work")
+    ask.add_argument("--per-step-recovery", action="store_true", help="a failure costs its replica only")
+    ask.add_argument("--standby", type=int, help="spare nodes kept warm")
+    ask.add_argument("--standby-restart-s", type=float, help="seconds to restart with one of them")
+    ask.add_argument("--days", type=float, help="how long the spares must suffice (default: 1)")
+    _ask(ask)
+
+
+def _export(ask: Words) -> None:
+    tables = ("runs", "rollups", "attempts", "allocations", "incidents", "findings", "events")
+    ask.add_argument("table", choices=tables)
+    ask.add_argument("--format", choices=("json", "csv", "parquet"), default="csv")
+    ask.add_argument("--since", default="", help="from then on, as in 2026-03-01T00:00:00Z (default: 30 days back)")
+    ask.add_argument("--until", default="", help="up to then (default: now)")
+    ask.add_argument("--out", type=path, help="file to write (default: stdout)")
+    ask.add_argument("--archive", type=path, help="read this archive folder instead of a server")
+    _ask(ask)
+
+
 def _exclusions(ask: Words) -> None:
     _ask(ask)
     ask.add_argument("--format", choices=("table", "hostlist", "lines"), default="table")
     ask.add_argument("--advisory", action="store_true", help="include what is only proposed")
+
+
+def _policy(policy: Words) -> None:
+    actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="say what is wrong with the policy of a configuration")
+    check.add_argument("--json", action="store_true", help="print the mistakes as JSON")
+    _config(check)
+    explain = actions.add_parser("explain", help="ask a running server what it would do about a fault")
+    explain.add_argument("kind", help="kind of fault, as in gpu_bus_loss")
+    explain.add_argument("node", help="the node that it would be on")
+    explain.add_argument("--evidence", default="", help="code, state, vote, trend, rate, rule or band")
+    explain.add_argument("--severity", default="", help="info, warning, high or critical")
+    explain.add_argument("--seen", type=int, default=0, help="how often it was acted on within a day")
+    explain.add_argument("--mode", choices=("observe", "propose", "act"), help="as if the server ran in this mode")
+    _ask(explain)
 
 
 def _users(users: Words) -> None:
@@ -160,21 +213,6 @@ def _tokens(tokens: Words) -> None:
 
 
 def _manifest(made: Words) -> None:
-def _policy(policy: Words) -> None:
-    actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="say what is wrong with the policy of a configuration")
-    check.add_argument("--json", action="store_true", help="print the mistakes as JSON")
-    _config(check)
-    explain = actions.add_parser("explain", help="ask a running server what it would do about a fault")
-    explain.add_argument("kind", help="kind of fault, as in gpu_bus_loss")
-    explain.add_argument("node", help="the node that it would be on")
-    explain.add_argument("--evidence", default="", help="code, state, vote, trend, rate, rule or band")
-    explain.add_argument("--severity", default="", help="info, warning, high or critical")
-    explain.add_argument("--seen", type=int, default=0, help="how often it was acted on within a day")
-    explain.add_argument("--mode", choices=("observe", "propose", "act"), help="as if the server ran in this mode")
-    _ask(explain)
-
-
     made.add_argument("--observe", action="store_true", help="only the rights to look, none to cordon or evict")
     made.add_argument("--namespace", default="watchkeeper", help="where the account is made (default: watchkeeper)")
 
@@ -197,6 +235,11 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "nodes": ("verdict of each node", _ask),
     "incidents": ("open incidents, worst first", _ask),
     "exclusions": ("nodes that are kept from new work", _exclusions),
+    "policy": ("check the policy, or ask what it would do", _policy),
+    "export": ("a table of a running server, or of the archive, as a file", _export),
+    "report": ("the weekly report as text, now", _ask),
+    "runs": ("what became of each run: ETTR, failures, lost time", _runs),
+    "plan": ("what ETTR a run can expect, how often to save, how many spares", _plan),
     "kubernetes-manifest": ("print the account and rights that a Kubernetes cluster must give", _manifest),
     "users": ("people who may sign in", _users),
     "tokens": ("API tokens", _tokens),
@@ -217,9 +260,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from backend.wrap import wrap
 
         wrap.main(words[1:])
-    "policy": ("check the policy, or ask what it would do", _policy),
-    "runs": ("what became of each run: ETTR, failures, lost time", _runs),
-    "plan": ("what ETTR a run can expect, how often to save, how many spares", _plan),
     chosen = next((word for word in words if not word.startswith("-")), "")
     arguments = parser(chosen).parse_args(words)
     try:
@@ -228,48 +268,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+#: Where the function behind each command stands, as module of backend.commands and name.
+BEHIND: Mapping[str, tuple[str, str]] = {
+    "serve": ("server", "serve"),
+    "demo": ("server", "demo"),
+    "doctor": ("doctor", "doctor"),
+    "db": ("server", "upgrade"),
+    "db rollups": ("rollups", "rollups"),
+    "replay": ("replay", "replay"),
+    "simulate": ("simulate", "simulate"),
+    "import": ("import_", "import_"),
+    "classify": ("classify", "classify"),
+    "nodes": ("ask", "nodes"),
+    "incidents": ("ask", "incidents"),
+    "exclusions": ("ask", "exclusions"),
+    "runs": ("cost", "runs"),
+    "plan": ("cost", "plan"),
+    "report": ("cost", "report"),
+    "export": ("export", "export"),
+    "policy": ("policy", "policy"),
+    "kubernetes-manifest": ("kubernetes", "kubernetes_manifest"),
+    "users": ("people", "users"),
+    "tokens": ("people", "tokens"),
+}
+
+
 def command_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
     """The function behind the command; importing it is the first thing that costs time."""
-    if arguments.command in ("serve", "demo", "db"):
-        from backend.commands import server
-
-        return {"serve": server.serve, "demo": server.demo, "db": server.upgrade}[arguments.command]
-    if arguments.command == "replay":
-        from backend.commands import replay
-
-        return replay.replay
-    if arguments.command == "doctor":
-        from backend.commands import doctor
-
-        return doctor.doctor
-    if arguments.command == "simulate":
-        from backend.commands.simulate import simulate
-
-        return simulate
-    if arguments.command == "import":
-        from backend.commands.import_ import import_
-
-        return import_
-    if arguments.command == "classify":
-        from backend.commands.classify import classify
-
-        return classify
-    if arguments.command == "kubernetes-manifest":
-        from backend.commands.kubernetes import kubernetes_manifest
-
-        return kubernetes_manifest
-    if arguments.command in ("users", "tokens"):
-        from backend.commands import people
-
-        return people.users if arguments.command == "users" else people.tokens
-    from backend.commands import ask
-
-    return {"nodes": ask.nodes, "incidents": ask.incidents, "exclusions": ask.exclusions}[arguments.command]
+    whole = f"{arguments.command} {getattr(arguments, 'action', '')}"
+    module, name = BEHIND.get(whole) or BEHIND[arguments.command]
+    found: Callable[[argparse.Namespace], int] = getattr(import_module(f"backend.commands.{module}"), name)
+    return found
 
 
 if __name__ == "__main__":
     sys.exit(main())
-    if arguments.command == "policy":
-        from backend.commands import policy
-
-        return policy.policy

@@ -11,12 +11,14 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from backend import joining, learn, orders, pipeline, proposals, returns
+from backend.archive import archive_day
 from backend.clock import Clock, unix
 from backend.facts import Batch
 from backend.ingest.base import Follows, Source, SourceError
 from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
 from backend.rollups.keep import Keeper
+from backend.rollups.weekly import send_weekly
 from backend.store import events, marks, system
 from backend.store.engine import Store
 from backend.watch import Watch
@@ -131,6 +133,8 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "join", 1.0, lambda: joining.join(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),
         Loop(name, "loop", "learn", learn.EVERY_S, lambda: relearn(watch), stop.wait),
+        Loop(name, "loop", "report", 60.0, lambda: tell_weekly(parts, watch), stop.wait),
+        Loop(name, "loop", "archive", 300.0, lambda: put_away(parts, watch), stop.wait),
         Loop(name, "loop", "account", parts.settings.reliability.every_s, keeper_of(parts, watch).step, stop.wait),
     ]
     for source, every_s in parts.sources.get(name, ()):
@@ -146,6 +150,27 @@ def keeper_of(parts: Parts, watch: Watch) -> Keeper:
     price = told.gpu_hour_price or None
     trained = parts.trained[watch.cluster].read
     return Keeper(parts.store, parts.clock, watch.cluster, told.days, told.most_attempts, price, trained)
+
+
+def tell_weekly(parts: Parts, watch: Watch) -> bool:
+    """The weekly report, where one is wanted and due."""
+    report, rules = parts.settings.report, watch.rules
+    if report.weekly:
+        send_weekly(
+            parts.store, parts.clock, watch.cluster, report, rules.channels, rules.url, simulated=rules.simulated
+        )
+    return False
+
+
+def put_away(parts: Parts, watch: Watch) -> bool:
+    """Move one old day into the archive; and forget steps that are older than what is counted."""
+    settings, now = parts.settings, parts.clock.now()
+    kept = max(settings.reliability.days, settings.archive.keep_days)
+    parts.trained[watch.cluster].drop_before(unix(now) - (kept + 1) * 86_400.0)
+    if settings.archive.folder is None or not settings.archive.keep_days:
+        return False
+    before = now - timedelta(days=settings.archive.keep_days)
+    return bool(archive_day(parts.store, watch.cluster, settings.archive.folder, before))
 
 
 def on_the_beat(clock: Clock, stop: threading.Event) -> Callable[[float], object]:

@@ -15,12 +15,12 @@ class MessageFacts:
 
     id: stable over resends (the Message-ID, the dedup key). ``thread`` is the same for all messages of an incident.
     ``facts`` are label/value pairs in reading order. ``subject`` is what the thread is called, the same in all its
-    messages; the outbox takes the headline of the first.
+    messages; the outbox takes the headline of the first. A ``report`` is about no incident: that is 0.
     """
 
     id: str
     thread: str
-    kind: Literal["opened", "changed", "closed"]
+    kind: Literal["opened", "changed", "closed", "report"]
     cluster: str
     incident: int
     severity: Severity

@@ -8,6 +8,7 @@ from backend.api import (
     changes,
     docs,
     exclusions,
+    export,
     history,
     incidents,
     ingest,
@@ -16,7 +17,10 @@ from backend.api import (
     nodes,
     orders,
     people,
+    planner,
     policy,
+    reliability,
+    runs,
     system,
     topology,
     training,
@@ -38,8 +42,18 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 def routers() -> tuple[APIRouter, ...]:
     """Everything under PREFIX, a router a noun."""
     past = (history.router, changes.router, topology.router)
+    cost = (runs.router, reliability.router, planner.router, export.router)
     told = (incidents.router, orders.router, labels.router, policy.router, people.router)
-    return (nodes.router, *past, exclusions.router, *told, ingest.router, training.router, joblogs.router)
+    return (
+        nodes.router,
+        *past,
+        exclusions.router,
+        *told,
+        ingest.router,
+        training.router,
+        *cost,
+        joblogs.router,
+    )
 
 
 def install(app: FastAPI) -> None:

@@ -29,24 +29,27 @@ def blocks(message: MessageFacts, url: str) -> list[Block]:
     Where not all fits, what to do and the facts go before the long reasons, and a line says how much is missing.
     """
     budget = Budget(WHOLE - RESERVE)
-    title = f"{_sign(message)}: {message.headline}"
+    title = message.headline if message.kind == "report" else f"{_sign(message)}: {message.headline}"
     whole = _plain(message.headline, budget) if size(title) > HEADER else []
     advice = _plain(message.advice, budget)
     facts, why = _fields(message.facts, budget), _plain(message.why, budget, 2 * WHOLE)
     evidence = _plain_lines(message.evidence, budget)
     shown = [_header(_short(title, HEADER)), *whole, _context(_about(message)), *why, *facts]
-    shown += [_bold("What we saw"), *evidence] if evidence else []
+    shown += [_bold("What cost most" if message.kind == "report" else "What we saw"), *evidence] if evidence else []
     shown += [_bold("What to do"), *advice] if advice else []
     if budget.lost:
         shown.append(_context(f"{budget.lost:,} characters more stand in the incident."))
     if url:
-        shown.append(_section({"type": "mrkdwn", "text": f"<{escaped(url)}|Open incident {message.incident}>"}))
+        to = "Open the report" if message.kind == "report" else f"Open incident {message.incident}"
+        shown.append(_section({"type": "mrkdwn", "text": f"<{escaped(url)}|{to}>"}))
     return shown
 
 
 def fallback(message: MessageFacts) -> str:
     """One line for notifications, search and screen readers."""
     made_up = "simulated · " if message.simulated else ""
+    if message.kind == "report":
+        return escaped(f"{made_up}{_short(message.headline, 300)} (weekly report of {_short(message.cluster, 80)})")
     where = f"incident {message.incident} on {_short(message.cluster, 80)}"
     return escaped(f"{made_up}{_sign(message)}: {_short(message.headline, 300)} ({where})")
 
@@ -110,6 +113,8 @@ def _about(message: MessageFacts) -> str:
     when = utc(message.at).strftime("%Y-%m-%d %H:%M:%S UTC")
     made_up = " · simulated: this cluster is made up, no real node is touched" if message.simulated else ""
     cluster = _short(message.cluster, 80)
+    if message.kind == "report":
+        return f"weekly report of {cluster} · {when}{made_up}"
     return f"{was}incident {message.incident} on {cluster} · {message.kind} {when}{made_up}"
 
 

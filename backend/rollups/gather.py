@@ -11,9 +11,9 @@ from sqlmodel import Session, col, or_, select
 from backend.clock import unix
 from backend.facts import CheckpointFacts, VersionFacts
 from backend.incidents import lifecycle
+from backend.model.actions import Exclusion
 from backend.model.events import Event
 from backend.model.incidents import Incident
-from backend.model.actions import Exclusion
 from backend.model.past import Version
 from backend.reliability.history import ExclusionSpan, History, StepTable
 from backend.store.accounting import attempts_since, verdicts_since

@@ -11,7 +11,7 @@ from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-Kind = Literal["opened", "changed", "closed"]
+Kind = Literal["opened", "changed", "closed", "report"]
 #: name of a design token -> (light, dark), as ``#rrggbb``
 Palette = Mapping[str, tuple[str, str]]
 
@@ -94,12 +94,16 @@ def subject(letter: Letter) -> str:
     if len(words) > SUBJECT_CHARS:
         words = words[: SUBJECT_CHARS - 1].rstrip() + "…"
     made_up = ", simulated" if letter.simulated else ""
+    if letter.kind == "report":
+        return f"[{one_line(letter.cluster)}{made_up}] {words}"
     again = "" if letter.kind == "opened" else "Re: "
     return f"{again}[{one_line(letter.cluster)} {letter.incident}{made_up}] {words}"
 
 
 def state_of(letter: Letter) -> str:
-    """The word beside the glyph: the severity while it lasts, ``closed`` after it."""
+    """The word beside the glyph: the severity while it lasts, ``closed`` after it; a report is one."""
+    if letter.kind == "report":
+        return "weekly report"
     return "closed" if letter.kind == "closed" else letter.severity
 
 
