@@ -24,8 +24,10 @@ SHARE = 0.03
 SHARE_NODES = 40
 #: A node that was hardly in a job can fail all the same: it is taken to have been exposed this long, node-days.
 LEAST_DAYS = 3.0
-#: How many times the usual rate a lemon may have; each as likely as the others.
+#: How many times the usual rate a lemon may have; each as likely as the others until the fleet's own lemons say more:
+#: the belief weighs so many of them, each.
 TIMES = (6.0, 12.0, 24.0, 48.0)
+TIMES_WEIGHT = 0.5
 #: Shapes of the rates: healthy nodes differ by about half, lemons among each other by more.
 HEALTHY_SHAPE, LEMON_SHAPE = 4.0, 2.0
 #: A fleet's rate before anything is known: faults a node-day (papers.md 3: 2.34 and 6.50 per 1000), as a gamma with
@@ -134,6 +136,7 @@ class _Chains:
         start = (USUAL_FAULTS + middle) / (USUAL_FAULTS / USUAL_RATE + float(self._days.sum()))
         self.usual = np.full(CHAINS, start)
         self._share = np.full(CHAINS, SHARE)
+        self._mix = np.full((CHAINS, len(TIMES)), 1 / len(TIMES))
         self._user = np.full(CHAINS, USER_RATE)
         self._hidden = np.full(CHAINS, HIDDEN / (HIDDEN + SHOWN))
         self.assigned = np.zeros((CHAINS, n))
@@ -151,7 +154,8 @@ class _Chains:
 
     def _draw_rates(self) -> None:
         counts = self._faults + self.assigned
-        logs = _log_chances(counts, self._days, self.usual, self._share)
+        priors = np.column_stack([1 - self._share, self._share[:, None] * self._mix])
+        logs = _log_chances(counts, self._days, self.usual, priors)
         logs[1:] += self._signs
         weights = np.exp(logs - logsumexp(logs, axis=0))
         self.lemon = 1.0 - weights[0]
@@ -164,6 +168,9 @@ class _Chains:
         self.usual = self._rng.gamma(USUAL_FAULTS + faults) / (USUAL_FAULTS / USUAL_RATE + days)
         bad = (~healthy).sum(axis=1)
         good = counts.shape[1] - bad
+        ranks = np.arange(1, len(_TIMES))[:, None, None]
+        drawn = self._rng.gamma(TIMES_WEIGHT + (which == ranks).sum(axis=2).T) + 1e-12
+        self._mix = drawn / drawn.sum(axis=1, keepdims=True)
         self._share = self._rng.beta(SHARE * SHARE_NODES + bad, (1 - SHARE) * SHARE_NODES + good)
 
     def _culprits(self, among: _Among, user: Floats | None) -> Floats:
@@ -187,16 +194,16 @@ class _Chains:
         return found
 
 
-def _log_chances(counts: Floats, days: Floats, usual: Floats, share: Floats) -> Floats:
+def _log_chances(counts: Floats, days: Floats, usual: Floats, priors: Floats) -> Floats:
     """float64[hypotheses, chains, n]: log of prior times the negative binomial of ``counts``, healthy first."""
+    log_priors = np.log(priors)
     found = np.empty((len(_TIMES), *counts.shape))
     factorial = gammaln(counts + 1)
     for place, (shape, times) in enumerate(zip(_SHAPES, _TIMES, strict=True)):
-        prior = np.log1p(-share) if place == 0 else np.log(share / len(TIMES))
         if place < 2:
             rising = gammaln(shape + counts) - gammaln(shape) - factorial
         p = shape / (shape + times * usual[:, None] * days)
-        found[place] = prior[:, None] + rising + shape * np.log(p) + counts * np.log1p(-p)
+        found[place] = log_priors[:, place, None] + rising + shape * np.log(p) + counts * np.log1p(-p)
     return found
 
 
