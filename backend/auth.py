@@ -218,6 +218,12 @@ def sign_out(session: Session, cookie: str, key: bytes) -> bool:
     return people.end_session(session, tokens.hash_token(cookie, key))
 
 
+def signed_out(session: Session, name: str, cookie: str, now: datetime, key: bytes) -> None:
+    """As sign_out, by the person themselves, with its audit row."""
+    if sign_out(session, cookie, key):
+        people.audit(session, now, name, "sign out", name)
+
+
 def sign_out_of(store: Store, cookie: str, key: bytes) -> None:
     """As sign_out, in a transaction of its own."""
     with store.write() as session:

@@ -26,9 +26,8 @@ UNKNOWN = Rule("read", "site")
 _READS = {
     "cluster": """
         /api/v1/nodes /api/v1/nodes/{node} /api/v1/exclusions /api/v1/topology /api/v1/versions /api/v1/devices
-        /api/v1/labels/model /api/v1/labels/quality /cluster /fleet /figures/fleet.json /figures/fleet.csv
-        /figures/names.json /figures/healthy.json /figures/healthy.csv /figures/sources.json /figures/sources.csv
-        /figures/devices.csv /system
+        /api/v1/labels/model /api/v1/labels/quality /figures/healthy.json /figures/healthy.csv /figures/sources.json
+        /figures/sources.csv /system
     """,
     "project": """
         /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
@@ -37,8 +36,10 @@ _READS = {
         /figures/incidents/{number}.csv /live
     """,
     "whole": """
-        / /nodes/{node} /devices/{device} /figures/past/{kind}/{name}.json /figures/past/{kind}/{name}.csv
+        / /cluster /fleet /figures/fleet.json /figures/fleet.csv /figures/names.json /figures/devices.csv
+        /nodes/{node} /devices/{device} /figures/past/{kind}/{name}.json /figures/past/{kind}/{name}.csv
         /api/v1/nodes/{node}/history /api/v1/devices/{device}/history /api/v1/allocations /api/v1/changes
+        /api/v1/labels/model/file
     """,
     "site": "/metrics",
 }

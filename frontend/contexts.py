@@ -385,6 +385,8 @@ class SignIn:
     to: str  #: where to go after
     name: str  #: what was typed
     error: str  #: why the last try failed; empty = no try yet
+    csrf: str  #: what the form must carry
+    issuer: str  #: who else may vouch for somebody; empty = nobody
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,15 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment
 from sqlmodel import Session
 
-from backend import auth
+from backend import auth, rights
 from backend.answers.pages import Rail, rail
-from backend.auth import COOKIE, LOCAL, Person, allows, person_of
+from backend.auth import COOKIE, LOCAL, RIGHTS, Person, allows, person_of
+from backend.identity import proxy
 from backend.proposals import Conflict, Refused
 from backend.registry import Parts
 from backend.security import csrf
 from backend.watch import Watch
+from backend.web.cookies import give_session
 from backend.writes import Forbidden, Invalid, Missing
 from frontend.contexts import Frame, Link, Place, Right, Told
 from frontend.render import render
@@ -45,9 +47,17 @@ class NoPage(Exception):
     """There is no such thing; says what was looked for."""
 
 
+class Beyond(Exception):
+    """They may not see this page; says why. ``to``: a page that they may see instead."""
+
+    def __init__(self, why: str, to: str = "") -> None:
+        super().__init__(why)
+        self.to = to
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request: who asks, about which cluster, when. ``cookie`` is to be set with the answer (the demo's).
+    """One request: who asks, about which cluster, when.
 
     ``feed`` is the newest change before anything was read: what comes later, the page hears from the live stream.
     """
@@ -58,7 +68,6 @@ class Visit:
     person: Person
     now: datetime
     feed: int = 0
-    cookie: str = ""
 
     @property
     def signed_in(self) -> bool:
@@ -89,33 +98,95 @@ def sign_in_path(to: str) -> str:
 
 
 def visit(request: Request) -> Visit:
-    """Who asks. Reads on loopback go as a viewer; elsewhere they need a sign-in. Raises NeedSignIn, NoPage."""
+    """Who asks. Reads on loopback go as a viewer; elsewhere they need a sign-in. Raises NeedSignIn, NoPage, Beyond."""
     parts: Parts = request.app.state.parts
     now = parts.clock.now()
-    found = Visit(request, parts, watch_of(request, parts), LOCAL, now, parts.changes.latest())
-    cookie = request.cookies.get(COOKIE, "")
-    with parts.store.read() as session:
-        person = person_of(session, cookie, now, parts.secret)
-    if person is not None:
-        return replace(found, person=person)
-    peer = request.client.host if request.client is not None else None
-    if not auth.is_loopback(peer, parts.settings.server.host, request.headers):
+    latest = parts.changes.latest()
+    person, known = signed_in(request, now)
+    found = Visit(request, parts, watch_of(request, parts, person), person, now, latest)
+    if known:
+        return within(found)
+    if not is_local(request):
         raise NeedSignIn
-    if parts.demo_person and request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+    if parts.demo_person and wants_page(request):
         return as_demo(found)
     return found
+
+
+def signed_in(request: Request, now: datetime) -> tuple[Person, bool]:
+    """Who is signed in, by this session or by the proxy in front, which then opens one; else LOCAL and False."""
+    parts: Parts = request.app.state.parts
+    rules, cookie = parts.settings.security, request.cookies.get(COOKIE, "")
+    with parts.store.read() as session:
+        person = person_of(session, cookie, now, parts.secret)
+    given = proxy.vouched(parts.settings.proxy, peer_of(request), request.headers)
+    if given is not None and (person is None or (person.name, person.role) != (given.name, given.role)):
+        if not wants_page(request):
+            return LOCAL, False
+        try:
+            cookie = auth.sign_in_vouched(parts.store, rules, given, now, parts.secret, whence(request))
+        except auth.SignInError as error:
+            raise Beyond(str(error)) from error
+        give_session(request, cookie)
+        with parts.store.read() as session:
+            person = person_of(session, cookie, now, parts.secret)
+    elif person is not None and wants_page(request):
+        fresh = auth.kept_alive(parts.store, rules, cookie, now, parts.secret)
+        if fresh:
+            give_session(request, fresh)
+    return (person, True) if person is not None else (LOCAL, False)
+
+
+def within(found: Visit) -> Visit:
+    """``found``, once it is clear that the page lies within what its reader may see. Raises Beyond."""
+    person, request = found.person, found.request
+    rule = rights.rule_of(request.method, str(getattr(request.scope.get("route"), "path", "")))
+    mine = "/hardware" if person.role == "vendor" else "/incidents" if person.projects else ""
+    if far := rights.beyond(rule, person.clusters, person.projects):
+        raise Beyond(far, mine)
+    needed = RIGHTS.get(rule.need, "viewer") if request.method in ("GET", "HEAD") else "vendor"
+    if rule.need != "open" and not allows(person, needed):
+        raise Beyond(f"Your role is {person.role}; this page needs {needed}.", mine)
+    return found
+
+
+def wants_page(request: Request) -> bool:
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
+
+
+def peer_of(request: Request) -> str | None:
+    return request.client.host if request.client is not None else None
+
+
+def is_local(request: Request) -> bool:
+    """From this very machine, and by no proxy of ours."""
+    parts: Parts = request.app.state.parts
+    if proxy.is_trusted(parts.settings.proxy, peer_of(request)):
+        return False
+    return auth.is_loopback(peer_of(request), parts.settings.server.host, request.headers)
+
+
+def whence(request: Request) -> auth.Whence:
+    """The client's address, which a believed proxy tells, and what the browser calls itself."""
+    parts: Parts = request.app.state.parts
+    address = proxy.client_address(parts.settings.proxy, peer_of(request), request.headers)
+    return auth.Whence(address, request.headers.get("user-agent", "")[:200])
 
 
 def as_demo(found: Visit) -> Visit:
     """The demo signs its reader in by itself: only a browser on loopback, only where the demo's person exists."""
     parts = found.parts
     try:
-        cookie = auth.sign_in_as(parts.store, parts.settings.security, parts.demo_person, found.now, parts.secret)
+        rules, here = parts.settings.security, whence(found.request)
+        cookie = auth.sign_in_as(parts.store, rules, parts.demo_person, found.now, parts.secret, here)
     except auth.SignInError:
         return found
     with parts.store.read() as session:
         person = person_of(session, cookie, found.now, parts.secret)
-    return replace(found, person=person, cookie=cookie) if person is not None else found
+    if person is None:
+        return found
+    give_session(found.request, cookie)
+    return replace(found, person=person)
 
 
 def stranger(request: Request) -> Visit:
@@ -124,19 +195,15 @@ def stranger(request: Request) -> Visit:
     return Visit(request, parts, next(iter(parts.watches.values())), LOCAL, parts.clock.now())
 
 
-def watch_of(request: Request, parts: Parts) -> Watch:
+def watch_of(request: Request, parts: Parts, person: Person = LOCAL) -> Watch:
+    """The cluster asked for, or the first that they see. Raises NoPage for one that is, for them, not there."""
     name = request.query_params.get("cluster", "")
-    if not name:
-        return next(iter(parts.watches.values()))
-    if name not in parts.watches:
+    seen = [known for known in parts.watches if person.sees_cluster(known)]
+    if name and name not in seen:
         raise NoPage(f"There is no cluster {name}.")
-    return parts.watches[name]
-
-
-def set_session(response: Response, found: Visit, cookie: str) -> None:
-    secure = found.request.url.scheme == "https"
-    lasts_s = int(found.parts.settings.security.session_s)
-    response.set_cookie(COOKIE, cookie, max_age=lasts_s, httponly=True, samesite="lax", secure=secure)
+    if not seen:
+        raise NoPage(f"There is no cluster {', '.join(person.clusters)} here.")
+    return parts.watches[name or seen[0]]
 
 
 # --- the frame ------------------------------------------------------------------------------------------------------
@@ -154,7 +221,7 @@ def frame(
     """Rail, bar and foot of any page. ``path``: its own address, where a form's answer stands at another."""
     beside = rail(session, found.watch.cluster, found.now)
     row, mode = beside.pulses.cluster, found.watch.rules.mode
-    others = [name for name in found.parts.watches if name != found.watch.cluster]
+    others = [n for n in found.parts.watches if n != found.watch.cluster and found.person.sees_cluster(n)]
     thrown = f"{row.kill_switch_by}, {clock(row.kill_switch_at, found.now)} UTC" if row.kill_switch_at else "somebody"
     return Frame(
         title=title,
@@ -215,6 +282,8 @@ def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
     dark = len(beside.pulses.dark)
     waits = f"waits for {'you' if allows(found.person, 'approver') else 'an approver'}"
     badge, waiting = (str(n) if n else "" for n in (beside.open, beside.waiting))
+    if found.person.role == "vendor":
+        return (Place("Hardware", found.link("/hardware"), current == "Hardware"),)
     return (
         Place("Now", found.link("/"), current == "Now"),
         Place("Fleet", found.link("/fleet"), current == "Fleet"),
@@ -227,10 +296,7 @@ def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
 
 
 def page(found: Visit, pages: Environment, context: Any, status: int = 200) -> HTMLResponse:
-    response = HTMLResponse(render(pages, context), status, HEADERS)
-    if found.cookie:
-        set_session(response, found, found.cookie)
-    return response
+    return HTMLResponse(render(pages, context), status, HEADERS)
 
 
 def local_path(given: str, otherwise: str) -> str:

@@ -15,6 +15,7 @@ from backend.answers.healthy_day import healthy_day
 from backend.answers.incident_story import IncidentStory, incident_story
 from backend.answers.pulse import pulses
 from backend.clock import unix
+from backend.identity import limits
 from backend.web import cells, evidence, fleet, shown
 from backend.web.base import HEADERS, NoPage, Visit, visit
 from frontend.contexts import Twin
@@ -117,7 +118,7 @@ def state_of(session: Session, seen: Visit) -> FleetState:
 
 def story_of(session: Session, seen: Visit, number: int) -> IncidentStory:
     story = incident_story(session, seen.watch.cluster, number, seen.now)
-    if story is None:
+    if story is None or not limits.seen(session, seen.watch.cluster, seen.person, [story.incident]):
         raise NoPage(f"There is no incident {number} in cluster {seen.watch.cluster}.")
     return story
 

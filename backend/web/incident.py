@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from backend import writes
 from backend.answers.incident_story import IncidentStory, incident_story
 from backend.answers.what_changed import WINDOW, Suspect
+from backend.identity import limits
 from backend.web import decision, evidence
 from backend.web import told as told_of
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
@@ -78,7 +79,7 @@ def router(pages: Environment) -> APIRouter:
 def answer(seen: Visit, pages: Environment, number: int, told: Told | None = None, status: int = 200) -> Response:
     with seen.parts.store.read() as session:
         story = incident_story(session, seen.watch.cluster, number, seen.now)
-        if story is None:
+        if story is None or not limits.seen(session, seen.watch.cluster, seen.person, [story.incident]):
             raise NoPage(f"There is no incident {number} in cluster {seen.watch.cluster}.")
         return page(seen, pages, context(session, seen, story, told), status)
 

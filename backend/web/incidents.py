@@ -8,7 +8,8 @@ from fastapi import APIRouter, Depends, Response
 from jinja2 import Environment
 from sqlmodel import Session
 
-from backend.answers.pages import PAGE, last_closed, listed
+from backend.answers.pages import PAGE, Standing, last_closed, listed
+from backend.identity import limits
 from backend.web import cells
 from backend.web.base import Visit, frame, page, visit
 from frontend import sentences
@@ -33,9 +34,11 @@ def router(pages: Environment) -> APIRouter:
 
 def context(session: Session, seen: Visit, show: str, before: int | None) -> Incidents:
     name = seen.watch.cluster
-    live = listed(session, name, "open", None)
+    live = theirs(session, seen, listed(session, name, "open", None))
     waiting = [s for s in live if s.waits]
-    rows = {"open": live, "waiting": tuple(waiting)}.get(show) or listed(session, name, show, before)
+    rows = {"open": live, "waiting": tuple(waiting)}.get(show) or theirs(
+        session, seen, listed(session, name, show, before)
+    )
     closed = last_closed(session, name)
     ended = f"The last one closed {ago(closed, seen.now)}." if closed else "None has ever been open here."
     mine = seen.right("approver", "decide").allowed
@@ -49,6 +52,12 @@ def context(session: Session, seen: Visit, show: str, before: int | None) -> Inc
         older=seen.link("/incidents", show=show, before=older) if older else "",
         empty=ended,
     )
+
+
+def theirs(session: Session, seen: Visit, rows: tuple[Standing, ...]) -> tuple[Standing, ...]:
+    """What a reader who is limited to projects sees of them."""
+    kept = {row.id for row in limits.seen(session, seen.watch.cluster, seen.person, [s.incident for s in rows])}
+    return tuple(row for row in rows if row.incident.id in kept)
 
 
 def lede(loudest: str, ended: str) -> str:

@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from backend.store.engine import StoreError
-from backend.web.base import NeedSignIn, NoPage, Visit, bare_frame, frame, page, stranger, visit
+from backend.web.base import Beyond, NeedSignIn, NoPage, Visit, bare_frame, frame, page, stranger, visit
 from frontend.contexts import Frame, Link, Problem, Told
 
 #: What is raised while the store is away.
@@ -34,6 +34,6 @@ def _framed(request: Request, said: str) -> tuple[Visit, Frame]:
         seen = visit(request)
         with seen.parts.store.read() as session:
             return seen, frame(session, seen, "Problem", (Link("Problem", ""),), told=told)
-    except (NeedSignIn, NoPage, *AWAY):
+    except (Beyond, NeedSignIn, NoPage, *AWAY):
         seen = stranger(request)
         return seen, bare_frame(seen, "Problem", told)

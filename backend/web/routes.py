@@ -12,8 +12,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
+from backend.identity.oidc import Issuer
+from backend.registry import public_url
 from backend.web import cluster, figures, fleet, incident, incidents, live, node, now, sign_in, system
-from backend.web.base import HEADERS, NeedSignIn, NoPage, sign_in_path
+from backend.web.base import HEADERS, Beyond, NeedSignIn, NoPage, sign_in_path
+from backend.web.cookies import SessionCookie
 from backend.web.problem import AWAY, problem
 from backend.writes import Invalid
 from frontend.render import environment, static_folder
@@ -48,6 +51,9 @@ def static_app() -> StaticFiles:
 def install(app: FastAPI, pages: Environment | None = None) -> None:
     """Mount it all. ``app.state.parts`` is set already, and the API's own errors are installed before ours."""
     pages = pages or environment()
+    settings = app.state.parts.settings
+    app.state.issuer = Issuer(settings.oidc, public_url(settings)) if settings.oidc is not None else None
+    app.add_middleware(SessionCookie)
     for router in routers(pages):
         app.include_router(router, include_in_schema=False)
     app.mount("/static", static_app(), name="static")
@@ -68,6 +74,7 @@ def handlers(pages: Environment) -> dict[type[Exception], Callable[[Request, Exc
 
     return {
         NeedSignIn: need_sign_in,
+        Beyond: beyond_of(pages),
         NoPage: lambda request, raised: problem(request, pages, 404, str(raised)),
         Invalid: lambda request, raised: problem(request, pages, 422, str(raised)),
         HTTPException: http,
@@ -76,6 +83,18 @@ def handlers(pages: Environment) -> dict[type[Exception], Callable[[Request, Exc
             request, pages, 500, "Watchkeeper failed at this page; its log says why."
         ),
     }
+
+
+def beyond_of(pages: Environment) -> Callable[[Request, Exception], Response]:
+    """To the page that is theirs, where there is one and they came to the front door; else why not."""
+
+    def respond(request: Request, raised: Exception) -> Response:
+        assert isinstance(raised, Beyond)
+        if raised.to and request.url.path == "/":
+            return RedirectResponse(raised.to, 303, headers=HEADERS)
+        return problem(request, pages, 403, str(raised))
+
+    return respond
 
 
 def need_sign_in(request: Request, _: Exception) -> Response:
