@@ -128,6 +128,9 @@ def _classify(logs: Words) -> None:
     logs.add_argument("--state", default="", help="how the scheduler says it ended: TIMEOUT, OOMKilled, FAILED ...")
     logs.add_argument("--exit-code", type=int, help="exit code of the job, as a shell gives it")
     logs.add_argument("--json", action="store_true", help="one JSON object a path")
+    logs.add_argument("--model", default="", help="what people said of past failures: a file, or a server's address")
+    logs.add_argument("--cluster", default="", help="whose past failures, where that server watches several")
+    logs.add_argument("--token-file", type=path, help="API token, for a server that is not on loopback")
 
 
 def _wrap(run: Words) -> None:

@@ -22,6 +22,7 @@ from backend.store.engine import Store
 from detectors.joblog.excerpt import NAMED
 from detectors.joblog.fitting import fit
 from detectors.joblog.learned import LEAST, MOST_LINE, Artefact, Example, Model, features
+from detectors.joblog.recall import to_file
 from detectors.joblog.rules import CLEAN, UNKNOWN
 
 log = logging.getLogger("watchkeeper.learn")
@@ -201,6 +202,12 @@ def learnt(session: Session, cluster: str) -> Learnt | None:
         missing=facts.get("missing", {}),
         left_out=facts.get("left_out", {}),
     )
+
+
+def file_of(session: Session, cluster: str) -> bytes | None:
+    """The newest model as one file (detectors/joblog/recall.py); None where nothing was learnt."""
+    row = models.newest(session, cluster, NAME)
+    return to_file(Artefact(unpack(row.arrays), row.facts), row.version) if row is not None else None
 
 
 def words(found: Learnt | None) -> str:

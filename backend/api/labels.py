@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from backend import learn, writes
 from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
+from backend.api.problems import Problem
 from backend.api.words import JobId, Note, RowId
 from backend.identity import limits
 from backend.model.learning import Label
@@ -22,6 +23,8 @@ from backend.watch import Watch
 
 router = APIRouter(prefix="/labels", tags=["labels"])
 
+#: What a model comes as.
+BINARY = "application/octet-stream"
 WatchOf = Annotated[Watch, Depends(watch_of)]
 
 
@@ -140,6 +143,21 @@ def read_learnt_model(_: Reader, watch: WatchOf) -> Response:
     shown.pop("least", None)
     bounds = [round(low, 4), round(high, 4)] if low is not None and high is not None else None
     return json({**shown, "ci95": bounds, "summary": learn.words(found)})
+
+
+@router.get(
+    "/model/file",
+    operation_id="read_learnt_file",
+    response_class=Response,
+    responses={200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+def read_learnt_file(_: Reader, watch: WatchOf) -> Response:
+    """The newest model as a file for ``watchkeeper classify --model``: arrays and JSON, no program text."""
+    with watch.store.read() as session:
+        blob = learn.file_of(session, watch.cluster)
+    if blob is None:
+        raise Problem(404, "Nobody has labelled a job's failure yet, so nothing was learnt.")
+    return Response(blob, media_type=BINARY, headers={"Content-Disposition": "attachment; filename=joblog-model.npz"})
 
 
 class QualityRow(BaseModel):

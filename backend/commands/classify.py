@@ -10,10 +10,10 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import orjson
 
@@ -26,6 +26,9 @@ from detectors.joblog.rules import CLEAN
 from detectors.joblog.stacks import Stand, compare, looks_like_stacks, main_stack
 from detectors.joblog.verdict import Quote, Verdict, held_up, judge
 from detectors.packaged import log_rules
+
+if TYPE_CHECKING:
+    from backend.commands.recalling import Memory
 
 #: Read at a time.
 CHUNK_BYTES = 1 << 20
@@ -46,10 +49,19 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 def classify(arguments: argparse.Namespace) -> int:
     """Exit code: 0 done, 1 where a path could not be read."""
     rules = Rules.of(log_rules())
+    memory: Memory | None = None
+    if arguments.model:
+        from backend.commands import recalling  # takes longer to load than a log to read
+
+        try:
+            memory = recalling.Memory.of(arguments)
+        except (OSError, ValueError) as error:
+            print(f"watchkeeper classify: --model {arguments.model}: {error}", file=sys.stderr)
+            return 1
     end = end_of(arguments.state, arguments.exit_code)
     code = 0
     for path in arguments.paths:
-        heard = heard_of(rules, path)
+        heard = heard_of(rules, path, excerpts=memory is not None)
         for words in heard.trouble:
             print(f"watchkeeper classify: {kept(words)}", file=sys.stderr)
         if not (heard.sheets or heard.dumps or heard.stacks):
@@ -57,10 +69,13 @@ def classify(arguments: argparse.Namespace) -> int:
             continue
         sheets = heard.sheets
         verdict = held_up(judge(rules.table, sheets, end), sheets, *heard.standing())
+        if memory is not None:
+            verdict = memory.recall(verdict, sheets, rules.table.classes)
+        more = memory.told if memory is not None else {}
         if arguments.json:
-            print(orjson.dumps(as_json(path, verdict)).decode())
+            print(orjson.dumps(as_json(path, verdict) | more).decode())
         else:
-            print("\n".join(as_text(path, verdict, sheets)))
+            print("\n".join((*as_text(path, verdict, sheets), *alike_lines(more))))
     return code
 
 
@@ -72,6 +87,7 @@ class Heard:
     dumps: list[Dump] = field(default_factory=list)
     stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
+    excerpts: bool = False
 
     def standing(self) -> tuple[Held | None, Stand | None]:
         """Who holds the job up by its dumps, and who stands elsewhere by its stacks."""
@@ -86,11 +102,11 @@ class Heard:
         )
 
 
-def heard_of(rules: Rules, path: str) -> Heard:
-    """All logs, flight-recorder dumps and stack dumps under a path."""
-    heard = Heard()
+def heard_of(rules: Rules, path: str, *, excerpts: bool = False) -> Heard:
+    """All logs, flight-recorder dumps and stack dumps under a path; ``excerpts``: keep the telling lines of logs."""
+    heard = Heard(excerpts=excerpts)
     if path == "-":
-        heard.sheets.append(read(rules, "-", sys.stdin.buffer))
+        heard.sheets.append(read(rules, "-", sys.stdin.buffer, excerpt=excerpts))
         return heard
     files = list(logs_in(Path(path)))
     if len(files) > MAX_LOGS:
@@ -116,7 +132,7 @@ def _hear(rules: Rules, heard: Heard, file: Path, number: int) -> None:
             stack = main_stack((head + stream.read(CHUNK_BYTES)).decode("utf-8", "replace"))
             heard.stacks[number if rank is None else rank] = stack
         else:
-            heard.sheets.append(read(rules, str(file), stream, head))
+            heard.sheets.append(read(rules, str(file), stream, head, excerpt=heard.excerpts))
 
 
 def logs_in(path: Path) -> Iterator[Path]:
@@ -148,9 +164,9 @@ def opened(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def read(rules: Rules, name: str, stream: BinaryIO, head: bytes = b"") -> Sheet:
+def read(rules: Rules, name: str, stream: BinaryIO, head: bytes = b"", *, excerpt: bool = False) -> Sheet:
     """Fold one stream, of which ``head`` was read before, into its sheet. Raises what UNREADABLE lists."""
-    reader = LogReader(rules, name)
+    reader = LogReader(rules, name, excerpt=excerpt)
     if Path(name).name.startswith("error") and name.endswith(".json"):
         head = "\n".join(error_file_lines(head + stream.read(CHUNK_BYTES))).encode()
     reader.feed(head)
@@ -195,6 +211,12 @@ def as_text(path: str, verdict: Verdict, sheets: Sequence[Sheet]) -> Iterator[st
         yield f"  {verdict.victims:,} other ranks show only what followed"
     if verdict.alternates:
         yield f"  could also be: {', '.join(verdict.alternates)}"
+
+
+def alike_lines(told: Mapping[str, Any]) -> Iterator[str]:
+    """Past failures that resemble this one, one a line."""
+    for one in told.get("similar", ()):
+        yield f"  resembles {kept(one['ref'])} ({one['cause'].replace('_', ' ')}, {one['cosine']:.2f}): {kept(one['line'])}"
 
 
 def _where(quote: Quote) -> str:

@@ -12,12 +12,12 @@ from backend.facts import AttemptFacts, Batch, RawEvent
 from backend.ingest.joblogs import JobFile
 from backend.security.redact import redact
 from detectors.joblog.ends import end_of
-from detectors.joblog.excerpt import excerpt_of
 from detectors.joblog.learned import Likeness, Model
 from detectors.joblog.outcome import NAMESPACE, RESEMBLANCE
 from detectors.joblog.reading import LogReader, Rules, Sheet
-from detectors.joblog.rules import CLEAN, UNKNOWN
-from detectors.joblog.verdict import Verdict, judge, resembling
+from detectors.joblog.recall import excerpt_of_job, recalled
+from detectors.joblog.rules import CLEAN
+from detectors.joblog.verdict import Verdict, judge
 
 #: Logs that are read at the same time; of a larger job the first ranks that print are heard.
 MOST_READERS = 4_096
@@ -137,13 +137,8 @@ def verdict_event(
     verdict = judge(rules.table, sheets, end_of(state, attempt.exit_code, attempt.signal))
     if verdict.log_class == CLEAN or (state in WELL and (verdict.whose != "hardware" or state == "COMPLETED")):
         return None
-    excerpt = excerpt_of_job(sheets, verdict)
-    alike = learned.classify(excerpt) if learned is not None and verdict.log_class == UNKNOWN else None
-    if alike is not None and alike.log_class in rules.table.classes:
-        known = rules.table.classes[alike.log_class]
-        verdict = resembling(verdict, known, alike.probability, alike.alike)
-    else:
-        alike = None
+    excerpt = redact(excerpt_of_job(sheets, verdict))  # it is kept
+    verdict, alike = recalled(verdict, excerpt, learned, rules.table.classes)
     who = verdict.culprit
     node = who.node if who is not None and who.node in attempt.nodes else _short(who.node if who else "", attempt)
     at = attempt.end if attempt.end is not None else now
@@ -157,12 +152,6 @@ def verdict_event(
         job=attempt.job,
         attrs=_attrs(attempt, verdict, state, partly=partly) | _learnt(excerpt, alike, learned),
     )
-
-
-def excerpt_of_job(sheets: Sequence[Sheet], verdict: Verdict) -> str:
-    """The telling lines of a job's logs, the culprit's first; secrets are masked, because it is kept."""
-    first = verdict.first.file if verdict.first is not None else ""
-    return redact(excerpt_of(sheet.excerpt for sheet in sorted(sheets, key=lambda sheet: sheet.path != first)))
 
 
 def _learnt(excerpt: str, alike: Likeness | None, learned: Model | None) -> dict[str, str]:

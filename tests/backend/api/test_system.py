@@ -119,6 +119,7 @@ PROMISED = {
     ("GET", "/api/v1/jobs/{job}/verdict"),
     ("GET", "/api/v1/labels"),
     ("GET", "/api/v1/labels/model"),
+    ("GET", "/api/v1/labels/model/file"),
     ("GET", "/api/v1/labels/quality"),
     ("GET", "/api/v1/nodes/{node}/history"),
     ("GET", "/api/v1/topology"),
