@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +49,15 @@ class Book:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Samples of one push: target, time (unix s) and value of each; ``nodes`` were heard of, and not just now."""
+    """Samples of one push: target, time (unix s) and value of each. ``labels`` are news of devices; ``nodes`` were
+    heard of, and not just now."""
 
     book: Book
     targets: IntArray
     times: Floats
     values: Floats
     nodes: tuple[str, ...] = ()
+    labels: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         return int(self.targets.size)

@@ -59,6 +59,10 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
     pushed False: a loop of ours read it, and beats for it.
     """
     now = watch.clock.now()
+    if pushed and only_samples(batch) and not beat_due(watch, batch.source):
+        with watch.lock:
+            if watch.inventory.hear(batch, now):
+                return take_samples(watch, batch)
     if watch.verdicts is not None:
         batch = replace(batch, events=batch.events + watch.verdicts.take(batch, unix(now)), printed=())
     batch = replace(batch, versions=(*batch.versions, *versions_said(batch.events)))
@@ -72,10 +76,7 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
             duplicates += len(batch.reports) - reports.put_reports(session, watch.cluster, batch.reports, now)
             if pushed:
                 hear(session, watch, batch)
-        before = watch.ring.dropped + Counter({LATE: watch.ring.late})
-        watch.ring.accept(batch, watch.inventory.slot, unix(now))
-        lost = watch.ring.dropped + Counter({LATE: watch.ring.late}) - before
-        watch.taken(batch)
+        lost = into_ring(watch, batch)
     if watch.verdicts is not None and batch.events:
         watch.verdicts.saved(batch.events)
     if taken:
@@ -83,6 +84,46 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
         watch.wake.set()
     samples = samples_of(batch) - lost.total()
     return Accepted(taken, duplicates, records_of(batch), samples, Counter(batch.dropped) + lost)
+
+
+def into_ring(watch: Watch, batch: Batch) -> Counter[str]:
+    """Samples that the ring did not take, by reason. The caller holds the lock."""
+    before = watch.ring.dropped + Counter({LATE: watch.ring.late})
+    watch.ring.accept(batch, watch.inventory.slot, unix(watch.clock.now()))
+    lost = watch.ring.dropped + Counter({LATE: watch.ring.late}) - before
+    watch.taken(batch)
+    return lost
+
+
+def take_samples(watch: Watch, batch: Batch) -> Accepted:
+    """A push of samples of devices that are known as it tells them: nothing is to be committed but the samples' place
+    in the ring. The caller holds the lock."""
+    lost = into_ring(watch, batch)
+    count(watch, batch)
+    return Accepted(0, 0, 0, samples_of(batch) - lost.total(), Counter(batch.dropped) + lost)
+
+
+def only_samples(batch: Batch) -> bool:
+    """Whether a batch holds nothing but samples."""
+    told = (batch.events, batch.marks, batch.steps, batch.checkpoints, batch.printed)
+    return records_of(batch) == 0 and not any(told) and batch.dark is None and batch.listing is None
+
+
+def beat_due(watch: Watch, source: str) -> bool:
+    """Whether the pulse of a source is to be written."""
+    last = watch.heard.get(source)
+    return last is None or abs((watch.clock.now() - last).total_seconds()) >= HEARD_EVERY_S
+
+
+def count(watch: Watch, batch: Batch) -> None:
+    """Add what a batch brought to what its source brought before."""
+    counts = watch.brought.setdefault(batch.source, Counter())
+    counts["events"] += len(batch.events)
+    counts["records"] += records_of(batch)
+    counts["samples"] += samples_of(batch)
+    counts["dropped"] += sum(batch.dropped.values())
+    if batch.series or batch.columns:
+        watch.scraped[batch.source] = watch.clock.now()
 
 
 def records_of(batch: Batch) -> int:
@@ -103,18 +144,13 @@ def hear(session: Session, watch: Watch, batch: Batch) -> None:
     Pushed telemetry is expected every interval. Lines and jobs come when there are any: no pulse is no silence.
     """
     now = watch.clock.now()
-    counts = watch.brought.setdefault(batch.source, Counter())
-    counts["events"] += len(batch.events)
-    counts["records"] += records_of(batch)
-    counts["samples"] += samples_of(batch)
-    counts["dropped"] += sum(batch.dropped.values())
-    if batch.series or batch.columns:
-        watch.scraped[batch.source] = now
-    last = watch.heard.get(batch.source)
-    if last is None or abs((now - last).total_seconds()) >= HEARD_EVERY_S:
+    count(watch, batch)
+    if beat_due(watch, batch.source):
         watch.heard[batch.source] = now
         every_s = watch.ring.interval_s if batch.series or batch.columns else 0.0
-        system.beat_ok(session, watch.cluster, "source", batch.source, now, 0.0, counts, every_s=every_s)
+        system.beat_ok(
+            session, watch.cluster, "source", batch.source, now, 0.0, watch.brought[batch.source], every_s=every_s
+        )
 
 
 def darken_silent(watch: Watch) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from backend.columns import Book, Columns, grown
 from backend.facts import DeviceLabel
 from backend.ingest import wire
-from backend.ingest.labels import device_label, identity, is_instance, part_of
-from backend.ingest.samples import PER_INSTANCE, UP
+from backend.ingest.labels import UUIDS, device_label, identity, is_instance, part_of
+from backend.ingest.samples import PER_INSTANCE, UP, Scraped
 from backend.ingest.versions import INFO, OF_DEVICE, OF_NODE
 from backend.ingest.wire import FAST, FATES, INSTANCE, NOBODY, SLOW, UNKNOWN
 from detectors.catalogue import Catalogue
@@ -76,7 +76,9 @@ class Pushes:
         self.book = Book(tuple(catalogue.metrics))
         self.lock = threading.Lock()
         self.seed = secrets.randbits(62)
+        self._rooms: dict[str, Any] = {}
         self._stamp = 0
+        self._forgets_at = 0.0
         # --- series: the hash of its labels -> fate, target, who, last seen and told (unix s)
         self._index = _Numbers()
         self._count = 0
@@ -90,6 +92,7 @@ class Pushes:
         self._targets = _Numbers()
         self._owner, self._last, self._stamps = _zeros(np.int32), _zeros(np.int32), _zeros(np.int64)
         self._parts = {"": 0}
+        self._read: dict[tuple[object, ...], DeviceLabel | None] = {}
         # --- who: label and versions as told -> number, node and identity of each
         self._known: dict[tuple[DeviceLabel, tuple[str, ...]], int] = {}
         self._identities: dict[tuple[str, ...], int] = {}
@@ -100,6 +103,13 @@ class Pushes:
     def __len__(self) -> int:
         """How many series are known."""
         return self._count
+
+    def room(self, name: str, kind: type, size: int) -> Any:
+        """An array of ``size`` to work with, the same memory for the same name each time."""
+        known = self._rooms.get(name)
+        if known is None or known.size < size:
+            known = self._rooms[name] = np.empty(size + size // 4, kind)
+        return known[:size]
 
     def route(self, series: Any, firsts: Any, times: Any, now: float) -> Any:
         """The fate of each series of one push (uint8[m]); ``series`` as ``find`` gave them."""
@@ -143,8 +153,9 @@ class Pushes:
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def learn(self, hashed: tuple[int, int], number: int, labels: Mapping[str, str], now: float) -> None:
-        """What the labels of a series say, under the hash of theirs; ``number`` where it was known already."""
+    def learn(self, hashed: tuple[int, int], number: int, labels: Mapping[str, str], now: float) -> int:
+        """What the labels of a series say, under the hash of theirs; ``number`` where it was known already. Returns its
+        number."""
         if number < 0:
             number = self._index.find(*hashed)
         if number < 0:
@@ -155,6 +166,37 @@ class Pushes:
         self._seen[number] = self._told[number] = now
         if fate == FAST:
             self._owner[target] = who
+        return number
+
+    def news(self, series: Any, fates: Any, read: Iterable[int]) -> tuple[DeviceLabel, ...]:
+        """The labels of series that were read and are FAST now. Where those of one device differ, the series that say
+        so become SLOW, for only all of them together say who it is."""
+        by_identity: dict[tuple[str, ...], dict[int, list[int]]] = {}
+        for place in read:
+            if fates[place] == FAST:
+                who = int(self._who[series[place]])
+                by_identity.setdefault(identity(self._label(who)), {}).setdefault(who, []).append(place)
+        told: list[DeviceLabel] = []
+        for whos in by_identity.values():
+            if len({self._label(who) for who in whos}) > 1:
+                for places in whos.values():
+                    fates[places] = SLOW
+            else:
+                told.append(self._label(next(iter(whos))))
+        return tuple(told)
+
+    def seen(self, scraped: Iterable[Scraped], labels: Iterable[DeviceLabel]) -> dict[str, set[str]]:
+        """The nodes behind each exporter of GPUs that ``labels`` are news of."""
+        nodes = {label.uuid: label.node for label in labels if label.axis == "gpu" and label.node}
+        found: dict[str, set[str]] = {}
+        for said, _, _ in scraped if nodes else ():
+            node = next((nodes[said[name]] for name in UUIDS if said.get(name) in nodes), "")
+            if node and (instance := said.get("instance")):
+                found.setdefault(instance, set()).add(node)
+        return found
+
+    def _label(self, who: int) -> DeviceLabel:
+        return cast(DeviceLabel, self.book.labels[who])
 
     def _fate_of(self, labels: Mapping[str, str]) -> tuple[int, int, int]:
         raw = labels.get("__name__", "")
@@ -162,7 +204,7 @@ class Pushes:
         if name is None:
             return (SLOW if raw in INFO else UNKNOWN), 0, 0
         metric = self._catalogue.metrics[name]
-        label = device_label(metric.axis, labels) if name != UP else None
+        label = self._label_of(metric.axis, labels) if name != UP else None
         if name == UP or (label is not None and (not label.node or (label.axis == "gpu" and not label.uuid))):
             return SLOW, 0, 0
         if label is None:
@@ -173,6 +215,13 @@ class Pushes:
         who = self._who_of(label, versions)
         part = part_of(labels) if metric.join else ""
         return FAST, who, self._target_of(label, self._metrics[name], who, part)
+
+    def _label_of(self, axis: str, labels: Mapping[str, str]) -> DeviceLabel | None:
+        """The metrics of a device share their labels: those are read once."""
+        said = (axis, *(pair for pair in labels.items() if pair[0] != "__name__"))
+        if said not in self._read:
+            self._read[said] = device_label(axis, labels)
+        return self._read[said]
 
     def _who_of(self, label: DeviceLabel, versions: tuple[str, ...]) -> int:
         known = self._known.get((label, versions))
@@ -213,6 +262,10 @@ class Pushes:
 
     def forget(self, now: float) -> None:
         """Let series go that were away for long, where they are many: a fleet renames a part of them every minute."""
+        if now < self._forgets_at:
+            return
+        self._forgets_at = now + AWAY_S
+        self._read.clear()
         kept = self._seen[: self._count] >= now - FORGOTTEN_S
         if self._count < 4096 or np.count_nonzero(kept) > 0.8 * self._count:
             return

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import cramjam
 import numpy as np
 
-from backend.facts import Batch
+from backend.facts import Batch, DeviceLabel
 from backend.ingest import wire
 from backend.ingest.base import SourceError
 from backend.ingest.labels import Targets
@@ -43,11 +43,14 @@ def decode(
     SourceError(permanent=True) that says what is wrong at which byte.
     """
     targets = targets or Targets()
-    raw = _unpacked(body, max_bytes)
-    walked = _walked(raw, pushes) if pushes is not None else None
-    if pushes is None or walked is None:
-        return _batch(*_request(raw.data), catalogue, targets)
-    return _known(raw, walked, pushes, catalogue, targets, now)
+    if pushes is None:
+        return _batch(*_request(_unpacked(body, max_bytes).data), catalogue, targets)
+    with pushes.lock:  # what it works with is used again by the next push
+        raw = _unpacked(body, max_bytes, pushes)
+        walked = _walked(raw, pushes)
+        if walked is None:
+            return _batch(*_request(raw.data), catalogue, targets)
+        return _known(raw, walked, pushes, catalogue, targets, now)
 
 
 def _batch(scraped: list[Scraped], unreadable: int, catalogue: Catalogue, targets: Targets) -> Batch:
@@ -76,11 +79,12 @@ def _walked(raw: wire.Bytes, pushes: Pushes) -> _Walked | None:
     many = wire.count(raw)
     if not 0 < many <= MAX_SERIES:
         return None
-    words = np.asarray(raw.base).view(np.uint64)
-    spans, hashes = np.empty((many, 2), np.int64), np.empty((many, 2), np.uint64)
-    firsts = np.empty(many + 1, np.int64)
-    for room in (many + 64, min(MAX_SAMPLES, raw.size // 4 + 1)):
-        times, bits = np.empty(room), np.empty(room, np.uint64)
+    words = pushes.room("raw", np.uint64, raw.size // 8 + 3)
+    spans = pushes.room("spans", np.int64, 2 * many).reshape(-1, 2)
+    hashes = pushes.room("hashes", np.uint64, 2 * many).reshape(-1, 2)
+    firsts = pushes.room("firsts", np.int64, many + 1)
+    for size in (many + 64, min(MAX_SAMPLES, raw.size // 4 + 1)):
+        times, bits = pushes.room("times", np.float64, size), pushes.room("bits", np.uint64, size)
         found = wire.walk(raw, words, pushes.seed, MAX_LABELS, spans, hashes, firsts, times, bits)
         if found != -2:
             return None if found < 0 else _Walked(spans, hashes, firsts, times[:found], bits[:found])
@@ -90,42 +94,74 @@ def _walked(raw: wire.Bytes, pushes: Pushes) -> _Walked | None:
 def _known(
     raw: wire.Bytes, walked: _Walked, pushes: Pushes, catalogue: Catalogue, targets: Targets, now: float
 ) -> Batch:
-    """Known series by number, the others by their labels, which are learnt for the next time."""
-    with pushes.lock:
-        series = pushes.find(walked.hashes)
+    """Known series by number; the labels of the others are read and learnt, and told as news."""
+    series = pushes.find(walked.hashes)
+    fates = pushes.route(series, walked.firsts, walked.times, now)
+    asked = np.flatnonzero(fates == wire.SLOW)
+    scraped, unreadable = _read(raw, walked, asked, series, pushes, now)
+    labels: tuple[DeviceLabel, ...] = ()
+    if scraped:
         fates = pushes.route(series, walked.firsts, walked.times, now)
-        columns, counts = pushes.columns(series, fates, walked.firsts, walked.times, walked.bits, now)
-        scraped, unreadable = _read(raw, walked, np.flatnonzero(fates == wire.SLOW), series, pushes, now)
-    batch = _batch(scraped, unreadable, catalogue, targets)
+        labels = pushes.news(series, fates, list(scraped))
+        targets.learn(pushes.seen(scraped.values(), labels))
+    columns, counts = pushes.columns(series, fates, walked.firsts, walked.times, walked.bits, now)
+    pushes.forget(now)
+    batch = _batch([one for place, one in scraped.items() if fates[place] == wire.SLOW], unreadable, catalogue, targets)
+    news = [one for place, one in scraped.items() if fates[place] != wire.SLOW]
     last = max(batch.end, float(columns.times.max(initial=0.0)))
     dropped = Counter(dropped_of(counts.tolist())) + Counter(batch.dropped)
-    return replace(batch, start=last, end=last, dropped=dropped, columns=columns)
+    versions = batch.versions + versions_of(news, catalogue, targets)
+    columns = replace(columns, labels=labels)
+    return replace(batch, start=last, end=last, dropped=dropped, columns=columns, versions=versions)
 
 
 def _read(
     raw: wire.Bytes, walked: _Walked, which: wire.Places, series: wire.Ids, pushes: Pushes, now: float
-) -> tuple[list[Scraped], int]:
-    """The series at these places by their labels, as ``_request`` reads them."""
-    scraped: list[Scraped] = []
+) -> tuple[dict[int, Scraped], int]:
+    """The series at these places by their labels, as ``_request`` reads them, and how many have a label that is no
+    text. What they say is learnt; ``series`` holds their numbers then."""
+    scraped: dict[int, Scraped] = {}
     unreadable = 0
     known: dict[bytes, tuple[str, str]] = {}
-    view = raw.data
+    spans = np.empty((MAX_LABELS, 2), np.int64)
+    values = walked.bits.view(np.float64)
     for place in which.tolist():
-        start, end = walked.spans[place].tolist()
+        first, last = walked.firsts[place : place + 2].tolist()
+        if first == last:
+            continue
         try:
-            one = _series(view, start, end, known)
+            labels = _labels(raw, *walked.spans[place].tolist(), known, spans)
         except UnicodeDecodeError:
             unreadable += 1
             continue
-        if one is None:
-            continue
-        scraped.append(one)
-        one_, two = walked.hashes[place].tolist()
+        scraped[place] = (labels, *_in_order(walked.times[first:last], values[first:last]))
+        one, two = walked.hashes[place].tolist()
         if two:
-            pushes.learn((one_, two), int(series[place]), one[0], now)
-    if which.size:
-        pushes.forget(now)
+            series[place] = pushes.learn((one, two), int(series[place]), labels, now)
     return scraped, unreadable
+
+
+def _labels(
+    raw: wire.Bytes, start: int, end: int, known: dict[bytes, tuple[str, str]], spans: wire.Places
+) -> dict[str, str]:
+    """Raises UnicodeDecodeError."""
+    labels: dict[str, str] = {}
+    said = raw[start:end].tobytes()
+    for first, last in spans[: wire.labels_in(raw, start, end, spans)].tolist():
+        one = said[first - start : last - start]
+        pair = known.get(one)
+        if pair is None:
+            pair = known[one] = _label(memoryview(one), 0, len(one))
+        labels[pair[0]] = pair[1]
+    return labels
+
+
+def _in_order(times: wire.Floats, values: wire.Floats) -> tuple[wire.Floats, wire.Floats]:
+    """By time, each instant once, the first that came for it."""
+    if times.size > 1 and np.any(np.diff(times) <= 0):
+        _, kept = np.unique(times, return_index=True)
+        return times[kept], values[kept]
+    return times, values
 
 
 def unpacked(body: bytes, max_bytes: int) -> bytes:
@@ -133,12 +169,13 @@ def unpacked(body: bytes, max_bytes: int) -> bytes:
     return _unpacked(body, max_bytes).tobytes()
 
 
-def _unpacked(body: bytes, max_bytes: int) -> wire.Bytes:
-    """The same as uint8[n], the beginning of an array of whole words with one to spare."""
+def _unpacked(body: bytes, max_bytes: int, pushes: Pushes | None = None) -> wire.Bytes:
+    """The same as uint8[n]; with ``pushes`` in their room for it, words of which two are to spare."""
     size, _ = _varint(memoryview(body), 0, len(body), "the snappy length")
     if size > max_bytes:
         raise _bad(f"the block would unpack to {size} bytes, the limit is {max_bytes}", 0, _SMALLER)
-    whole = np.empty(8 * (size // 8 + 2), np.uint8)
+    words = np.empty(size // 8 + 3, np.uint64) if pushes is None else pushes.room("raw", np.uint64, size // 8 + 3)
+    whole = words.view(np.uint8)
     try:
         found = cramjam.snappy.decompress_raw_into(body, whole.data)
     except cramjam.DecompressionError as error:
@@ -204,10 +241,7 @@ def _series(raw: memoryview, start: int, end: int, known: dict[bytes, tuple[str,
     if not samples:
         return None
     both = np.array(samples, np.float64)
-    if both.shape[0] > 1 and np.any(np.diff(both[:, 0]) <= 0):
-        _, kept = np.unique(both[:, 0], return_index=True)
-        both = both[kept]
-    return labels, both[:, 0].copy(), both[:, 1].copy()
+    return labels, *_in_order(both[:, 0].copy(), both[:, 1].copy())
 
 
 def _label(raw: memoryview, start: int, end: int) -> tuple[str, str]:

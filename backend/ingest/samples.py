@@ -126,7 +126,7 @@ class _Gathering:
 
     def _node_ups(self) -> Iterable[Series]:
         """``up`` of the target that carries a node's GPUs decides; without one, any target on that host does."""
-        carried = self._targets.all()
+        carried = self._targets.all() if self._ups else frozenset()
         by_node: dict[str, list[tuple[Floats, Floats]]] = {}
         for labels, times, values in self._ups:
             instance = labels.get("instance", "")

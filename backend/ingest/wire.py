@@ -69,23 +69,34 @@ def _skip(raw: Bytes, at: int, end: int, kind: int) -> int:
 @compiled
 def _hashed(words: Words, at: int, end: int, seed: int, out: Words) -> None:
     """Two words of 64 bits of the bytes from ``at`` to ``end`` into ``out``: eight at a time, multiplied and folded.
-    ``words``: all bytes, eight by eight, least first, with one word to spare."""
+    ``words``: all bytes, eight by eight, least first, with two words to spare."""
     one, two = np.uint64(seed), np.uint64(seed) ^ np.uint64(0x9E3779B97F4A7C15)
     place, by = np.uint64(at >> 3), np.uint64(8 * (at & 7))
-    many = np.uint64(end - at)
-    while many > 0:
-        word = words[place] >> by
-        if by > 0:
-            word |= words[place + np.uint64(1)] << (np.uint64(64) - by)
-        if many < 8:
-            word &= (np.uint64(1) << (np.uint64(8) * many)) - np.uint64(1)
-        one = (one ^ word) * np.uint64(0xFF51AFD7ED558CCD)
+    left, many = np.uint64(64) - by, (end - at) >> 3
+    if by == 0:
+        left = np.uint64(0)  # the word after is taken whole, and means nothing
+    spare = np.uint64(0) if by == 0 else ~np.uint64(0)
+    for _ in range(many >> 1):
+        first = words[place] >> by | (words[place + np.uint64(1)] << left) & spare
+        second = words[place + np.uint64(1)] >> by | (words[place + np.uint64(2)] << left) & spare
+        one = (one ^ first) * np.uint64(0xFF51AFD7ED558CCD)
+        two = (two ^ second) * np.uint64(0xC4CEB9FE1A85EC53)
         one ^= one >> np.uint64(32)
-        two = (two + word) * np.uint64(0xC4CEB9FE1A85EC53)
         two ^= two >> np.uint64(29)
+        place += np.uint64(2)
+    if many & 1:
+        first = words[place] >> by | (words[place + np.uint64(1)] << left) & spare
+        one = (one ^ first) * np.uint64(0xFF51AFD7ED558CCD)
+        one ^= one >> np.uint64(32)
         place += np.uint64(1)
-        many -= min(many, np.uint64(8))
-    out[0] = one * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(end - at)
+    rest = np.uint64((end - at) & 7)
+    if rest > 0:
+        last = words[place] >> by | (words[place + np.uint64(1)] << left) & spare
+        last &= (np.uint64(1) << (np.uint64(8) * rest)) - np.uint64(1)
+        two = (two ^ last) * np.uint64(0xC4CEB9FE1A85EC53)
+        two ^= two >> np.uint64(29)
+    one = (one ^ two ^ np.uint64(end - at)) * np.uint64(0x9E3779B97F4A7C15)
+    out[0] = one ^ one >> np.uint64(31)
     out[1] = two if two != 0 else np.uint64(1)
 
 
@@ -189,6 +200,22 @@ def walk(  # noqa: C901 - one pass over the bytes
         one += 1
     firsts[one] = filled
     return filled
+
+
+@compiled
+def labels_in(raw: Bytes, at: int, end: int, spans: Places) -> int:
+    """Where the Labels of one series that ``walk`` passed stand, into ``spans`` (int64[k, 2]). Returns how many."""
+    found = 0
+    while at < end:
+        tag, at = _varint(raw, at, end)
+        if tag == 10:
+            size, at = _varint(raw, at, end)
+            spans[found, 0], spans[found, 1] = at, at + size
+            found += 1
+            at += size
+        else:
+            at = _skip(raw, at, end, tag & 7)
+    return found
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------

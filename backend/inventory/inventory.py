@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -35,6 +35,12 @@ UP = "node_up"
 BOOT = "boot"
 #: A node of an attempt that ended this long ago may have left the fleet since, in s.
 PAST_S = 86_400.0
+
+
+def labels_of(batch: Batch) -> Iterator[DeviceLabel]:
+    """Whom the samples of a batch speak of, as far as that may be news."""
+    yield from (one.label for one in batch.series if one.metric != UP)
+    yield from batch.columns.labels if batch.columns is not None else ()
 
 
 class Inventory:
@@ -98,6 +104,7 @@ class Inventory:
     def _catch_up(self, session: Session, batch: Batch) -> None:
         """Nodes that another process met first: what it wrote of them is taken in, not written over; silence too."""
         named = {f.name for f in batch.nodes} | {e.host for e in batch.events} | {s.label.node for s in batch.series}
+        named |= {label.node for label in labels_of(batch)}
         hosts = named.union(*(a.nodes for a in batch.attempts))
         strange = {name for name in hosts if name and not self._places.known(name)}
         places, cards = rows.met(session, self.cluster, strange | {name.partition(".")[0] for name in strange})
@@ -200,7 +207,7 @@ class Inventory:
         self._cards.come_back({place: at for place, at in since.items() if at is not None})
 
     def _learn_series(self, batch: Batch, now: datetime) -> None:
-        labels = {id(one.label): one.label for one in batch.series if one.metric != UP}
+        labels = {id(label): label for label in labels_of(batch)}
         self._back(self._back_again(labels.values()))
         for label in labels.values():
             if label.axis == "node":
@@ -216,6 +223,26 @@ class Inventory:
         for one in batch.series:
             if one.metric == UP and one.values.size and one.values[-1] > 0:
                 self._places.hear(self._places.known(one.label.node), now)
+
+    def hear(self, batch: Batch, now: datetime) -> bool:
+        """Whether the labels of a batch that holds nothing but samples say no more than is known; if so, the nodes that
+        it speaks of were heard of, and nothing is to be written."""
+        if not all(map(self._says_nothing_new, labels_of(batch))):
+            return False
+        hosts = {label.node for label in labels_of(batch)} | set(batch.columns.nodes if batch.columns else ())
+        hosts |= {one.label.node for one in batch.series if one.metric == UP and one.values.size and one.values[-1] > 0}
+        for host in hosts:
+            self._places.hear(self._places.known(host), now)
+        return True
+
+    def _says_nothing_new(self, label: DeviceLabel) -> bool:
+        place = self._places.known(label.node)
+        if place is None or place.retired_at is not None:
+            return False
+        if label.axis == "gpu":
+            card = self._cards.by_id(label.uuid)
+            return card is not None and card.label == label and card.place is place
+        return label.axis == "node" or self._parts.knows(label, place)
 
     def _back_again(self, labels: Iterable[DeviceLabel]) -> set[Place]:
         """Nodes that had left, and are heard of."""

@@ -53,6 +53,13 @@ class Parts:
         rows = self._rows[kind]
         return [index for name, index, _ in rows.known if name == node] if rows.by_node[node] else []
 
+    def knows(self, label: DeviceLabel, place: Place) -> bool:
+        """Whether a label of this node says nothing that is new."""
+        rows = self._rows.get(label.axis)
+        known = rows.known.get((place.name, *_what(label))) if rows is not None else None
+        told = not (label.export and label.index) or (place.name, label.export) in self._mounted
+        return known is not None and known.export == label.export and told
+
     def learn(self, label: DeviceLabel, place: Place, now: datetime) -> None:
         """The row that a label of this node speaks of, made where it is new."""
         rows = self._rows[label.axis]
