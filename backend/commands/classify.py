@@ -216,7 +216,8 @@ def as_text(path: str, verdict: Verdict, sheets: Sequence[Sheet]) -> Iterator[st
 def alike_lines(told: Mapping[str, Any]) -> Iterator[str]:
     """Past failures that resemble this one, one a line."""
     for one in told.get("similar", ()):
-        yield f"  resembles {kept(one['ref'])} ({one['cause'].replace('_', ' ')}, {one['cosine']:.2f}): {kept(one['line'])}"
+        cause = one["cause"].replace("_", " ")
+        yield f"  resembles {kept(one['ref'])} ({cause}, {one['cosine']:.2f}): {kept(one['line'])}"
 
 
 def _where(quote: Quote) -> str:

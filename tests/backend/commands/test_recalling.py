@@ -13,7 +13,7 @@ from backend import learn
 from backend.auth import Person
 from backend.cli import main
 from backend.clock import unix
-from backend.facts import AttemptFacts, Batch
+from backend.facts import AttemptFacts, Batch, RawEvent
 from backend.ingest.job_verdicts import Verdicts
 from backend.ingest.joblogs import JobFile
 from backend.pipeline import accept
@@ -35,7 +35,8 @@ def learns(served: Served, each: int = EACH) -> None:
     watch = served.parts.watches["main"]
     now = unix(served.parts.clock.now())
     heard = Verdicts(Rules.of(log_rules()))
-    events, named = [], []
+    events: list[RawEvent] = []
+    named: list[tuple[str, str]] = []
     for number, one in enumerate(failures(each)):
         job = str(9000 + number)
         text = one.excerpt.replace("  ", "").encode() + b"\n"
