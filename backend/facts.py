@@ -351,7 +351,8 @@ class HypothesisFacts:
 
 @dataclass(frozen=True, slots=True)
 class IncidentFacts:
-    """One incident. ``asserted_at``: when one of its findings last held (unix s), None = not known."""
+    """One incident. ``asserted_at``: when one of its findings last held (unix s), None = not known. ``victims`` as they
+    print."""
 
     id: int
     cluster: str
@@ -371,6 +372,7 @@ class IncidentFacts:
     dark: tuple[str, ...] = ()
     asserted_at: float | None = None
     moved_at: float | None = None
+    victims: tuple[str, ...] = ()
 
 
 # --- deciding and acting --------------------------------------------------------------------------------------------

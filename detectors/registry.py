@@ -17,6 +17,7 @@ from detectors.telemetry.hang import Hang
 from detectors.telemetry.host import Host
 from detectors.telemetry.levels import Levels, rules_of
 from detectors.telemetry.network import Network
+from detectors.telemetry.own import Own
 from detectors.telemetry.peers import Peers
 from detectors.telemetry.silence import Silence
 from detectors.telemetry.storage import Storage
@@ -35,6 +36,7 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
         Frozen(tuned),
         Nodes(tuned),
         Peers(tuned),
+        Own(tuned),
         Hang(tuned),
         FailSlow(tuned),
         Trends(tuned),

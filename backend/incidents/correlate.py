@@ -62,8 +62,9 @@ class Fold:
 class _Cause:
     """What leads an incident, or a suspicion that opens one: enough to say who belongs to it. Times are unix s.
 
-    keys: findings already linked. ends_at: when it was closed, None = live. held_to: when it was last asserted before
-    that. strength: 0 = a code that stands by itself, higher is weaker.
+    keys: findings already linked. hosts: the nodes behind a rack, switch, file system or job; jobs: its own, and those
+    of its victims. ends_at: when it was closed, None = live. held_to: when it was last asserted before that. strength:
+    0 = a code that stands by itself, higher is weaker.
     """
 
     kind: str
@@ -78,6 +79,7 @@ class _Cause:
     strength: tuple[bool, int, int]
     own: bool
     hosts: frozenset[str] = frozenset()
+    jobs: frozenset[str] = frozenset()
 
 
 def nowhere(kind: str, id_: str) -> frozenset[str]:
@@ -96,7 +98,8 @@ class _Causes:
             self.add(place, cause)
 
     def add(self, place: int, cause: _Cause) -> None:
-        shared = [("entity", cause.kind, *cause.entity), ("node", cause.node), ("job", cause.job)]
+        shared = [("entity", cause.kind, *cause.entity), ("node", cause.node)]
+        shared += [("job", job) for job in cause.jobs]
         shared += [("host", host) for host in cause.hosts]
         for key in (*shared, *(("finding", key) for key in cause.keys)):
             if key[-1]:
@@ -188,7 +191,11 @@ def _relation(suspicion: Suspicion, cause: _Cause, fold_s: float, node_s: float)
     if here and _on_node(suspicion, cause, node_s):
         return "node"
     ends_at = cause.begins_at if cause.ends_at is None else max(cause.begins_at, cause.ends_at)
-    if not suspicion.job or suspicion.job != cause.job or not cause.begins_at - node_s <= since <= ends_at + fold_s:
+    if (
+        not suspicion.job
+        or suspicion.job not in cause.jobs
+        or not cause.begins_at - node_s <= since <= ends_at + fold_s
+    ):
         return None
     if cause.moved_at is not None and since > cause.moved_at + TEARDOWN_S:
         return None
@@ -277,6 +284,7 @@ def _of_suspicion(suspicion: Suspicion, hosts: frozenset[str]) -> _Cause:
         strength=_strength(lead),
         own=_stands_alone(lead),
         hosts=hosts,
+        jobs=frozenset({suspicion.job}),
     )
 
 
@@ -300,7 +308,14 @@ def _of_incident(incident: IncidentFacts, hosts: Hosts) -> _Cause:
         strength=_strength(as_lead),
         own=_stands_alone(as_lead),
         hosts=hosts(incident.entity_kind, incident.entity_id) if incident.entity_kind in SPREAD else frozenset(),
+        jobs=_jobs(incident),
     )
+
+
+def _jobs(incident: IncidentFacts) -> frozenset[str]:
+    """Its job; of what several jobs share, those that were seen to wait for it too."""
+    waiting = incident.victims if incident.entity_kind in WIDER else ()
+    return frozenset({incident.job, *(v.partition("job:")[2] for v in waiting if v.startswith("job:"))})
 
 
 def _with_dark_gathered(

@@ -41,6 +41,7 @@ def facts_of(row: Incident, keys: Iterable[str] = ()) -> IncidentFacts:
         dark=tuple(row.dark),
         asserted_at=unix(row.last_asserted_at),
         moved_at=unix(row.mitigated_at) if row.mitigated_at else None,
+        victims=tuple(row.victims),
     )
 
 

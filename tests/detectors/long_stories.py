@@ -82,7 +82,8 @@ def _step(fleet: Fleet, place: int, dice: np.random.Generator, halts: bool) -> t
         column[5] /= slower if metric == "power_w" else 1.0
         values["gpu", metric] = column.astype(np.float32)
     for key, rest in RESTS.items():
-        values[key] = np.full(len(fleet.axes[key[0]]), rest, np.float32)
+        still = stopped and key[1] == "nic_tx_bytes"
+        values[key] = np.full(len(fleet.axes[key[0]]), 1e4 if still else rest, np.float32)
     if late:
         for name, odd in ILL.items():
             _spoil(fleet, values, name, odd)
