@@ -36,6 +36,8 @@ KEPT_MARKS = 96
 HEADS, TAILS, BEHIND = 64, 24, 24
 #: A line longer than this is read in pieces; a block without a newline is cut there.
 PIECE, OVERLAP, UNCUT = 4096, 300, 262_144
+#: Pieces of one line that a terminal cut.
+JOINED = 100
 #: Bytes from which encoding and wrapping are told.
 HEAD = 65_536
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -308,8 +310,12 @@ def _wrapped(head: bytes) -> int:
 
 
 def _unwrapped(block: bytes, width: int) -> bytes:
-    lines = block.split(b"\n")
-    return b"".join(line if len(line) == width else line + b"\n" for line in lines[:-1]) + lines[-1]
+    """Lines that a terminal cut are made one again, of at most JOINED pieces."""
+    lines, joined, out = block.split(b"\n"), 0, list[bytes]()
+    for line in lines[:-1]:
+        joined = joined + 1 if len(line) == width and joined < JOINED else 0
+        out.append(line if joined else line + b"\n")
+    return b"".join(out) + lines[-1]
 
 
 def _cuts(block: bytes) -> Iterator[tuple[int, int]]:
