@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from frontend import contexts, contexts_cluster, words
+from frontend import contexts, contexts_cluster, contexts_cost, words
 
 #: Which template draws which page.
 TEMPLATES: Final[Mapping[type, str]] = {
@@ -25,6 +25,13 @@ TEMPLATES: Final[Mapping[type, str]] = {
     contexts_cluster.NodePage: "node.html",
     contexts_cluster.DevicePage: "device.html",
     contexts_cluster.ClusterPage: "cluster.html",
+    contexts_cost.RunsPage: "runs.html",
+    contexts_cost.RunPage: "run.html",
+    contexts_cost.ReliabilityPage: "reliability.html",
+    contexts_cost.StoragePage: "storage.html",
+    contexts_cost.PlannerPage: "planner.html",
+    contexts_cost.ReportPage: "report.html",
+    contexts_cost.DefinitionsPage: "definitions.html",
 }
 
 

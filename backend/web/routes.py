@@ -14,7 +14,23 @@ from starlette.staticfiles import StaticFiles
 
 from backend.identity.oidc import Issuer
 from backend.registry import public_url
-from backend.web import cluster, figures, fleet, incident, incidents, live, node, now, sign_in, system
+from backend.web import (
+    cluster,
+    figures,
+    fleet,
+    incident,
+    incidents,
+    live,
+    node,
+    now,
+    planner,
+    reliability,
+    run,
+    runs,
+    sign_in,
+    storage,
+    system,
+)
 from backend.web.base import HEADERS, Beyond, NeedSignIn, NoPage, sign_in_path
 from backend.web.cookies import SessionCookie
 from backend.web.problem import AWAY, problem
@@ -40,7 +56,8 @@ class Files(StaticFiles):
 
 def routers(pages: Environment) -> tuple[APIRouter, ...]:
     """Every page, a router each, and what they fetch."""
-    made = (now, fleet, cluster, node, incidents, incident, system, sign_in)
+    cost = (runs, run, reliability, storage, planner)
+    made = (now, fleet, cluster, node, incidents, incident, *cost, system, sign_in)
     return (*(module.router(pages) for module in made), figures.router(), live.router())
 
 

@@ -1,0 +1,248 @@
+"""Storage & checkpoints: do saves cost too much, how fast are they, how often should each run save?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from jinja2 import Environment
+from sqlmodel import Session
+
+from backend.web.base import NoPage, Visit, frame, page, visit
+from backend.web.cost_words import Drawing, amount, cut, measure, plot_of, twin_of
+from backend.web.figures import as_json, as_sheet
+from backend.web.reliability import days_of, ranges, whole
+from backend.web.run import run_path
+from frontend.contexts import Link
+from frontend.contexts_cost import Measure, StoragePage, Table
+from frontend.figures.bars import Bar, bars
+from frontend.figures.theme import themes, tokens
+from frontend.words import count, number, span
+
+Seen = Annotated[Visit, Depends(visit)]
+PLOTS = ("blocked", "cost")
+MOST_BARS = 12
+
+
+def router(pages: Environment) -> APIRouter:
+    found = APIRouter()
+    looks = themes(tokens())
+
+    @found.get("/storage")
+    def storage(seen: Seen, days: str = "") -> Response:
+        with seen.parts.store.read() as session:
+            return page(seen, pages, context(session, seen, days_of(days)))
+
+    @found.get("/figures/storage/{which}.json")
+    def figure_json(
+        request: Request, which: str, seen: Seen, days: str = "", theme: str = "", narrow: bool = False
+    ) -> Response:
+        made = drawing(seen, which, days_of(days))
+        return as_json(request, made.draw(looks["dark" if theme == "dark" else "light"], narrow))
+
+    @found.get("/figures/storage/{which}.csv")
+    def figure_csv(which: str, seen: Seen, days: str = "") -> Response:
+        return as_sheet(twin_of(drawing(seen, which, days_of(days))), f"storage-{which}")
+
+    return found
+
+
+def drawing(seen: Visit, which: str, days: int) -> Drawing:
+    """Raises NoPage."""
+    with seen.parts.store.read() as session:
+        found = whole(session, seen, days)
+    made = drawings(found.document if found is not None else {}).get(which)
+    if made is None:
+        raise NoPage("There is no such figure.")
+    return made
+
+
+def context(session: Session, seen: Visit, days: int) -> StoragePage:
+    found = whole(session, seen, days)
+    document: Mapping[str, Any] = found.document if found is not None else {}
+    made = drawings(document)
+    json_href, path = seen.link("/api/v1/reliability", window=f"{days}d"), seen.link("/storage", days=str(days))
+    return StoragePage(
+        frame=frame(session, seen, "Storage & checkpoints", (Link("Storage & checkpoints", ""),), json_href, path=path),
+        answer=answer(document),
+        lede=lede(document),
+        ranges=ranges(seen, "/storage", days),
+        measures=measures(document, seen),
+        plots=tuple(plot_of(seen, n, made[n], f"/figures/storage/{n}", days=str(days)) for n in PLOTS),
+        tables=(table(document, seen),),
+    )
+
+
+def advised(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return list(document["checkpoints"]["advice"]) if document else []
+
+
+def gain(row: Mapping[str, Any]) -> float:
+    """ETTR that the advised interval would win."""
+    now, then = row["expected_ettr_now"], row["expected_ettr_advised"]
+    return max(0.0, then - now) if now is not None and then is not None else 0.0
+
+
+def answer(document: Mapping[str, Any]) -> str:
+    if not document:
+        return "Nothing is counted yet; the first count follows within a minute or two."
+    if not document["checkpoints"]["saves"]["n"]:
+        return "Nobody tells of saves, so their cost is not known."
+    rows = [row for row in advised(document) if gain(row) >= 0.005]
+    if not rows:
+        return "Each run saves about as often as it should."
+    best = max(rows, key=gain)
+    often = "less" if (best["interval_s"] or 0) < best["daly_s"] else "more"
+    others = f" {count(len(rows) - 1, 'other run gains', 'other runs gain')} too." if len(rows) > 1 else ""
+    return f"Save {cut(best['run'], 24)} {often} often: every {span(best['daly_s'])} wins {100 * gain(best):.1f} points.{others}"
+
+
+def lede(document: Mapping[str, Any]) -> str:
+    if not document or not document["checkpoints"]["saves"]["n"]:
+        return "Trainers tell of them by POST to api/v1/ingest/checkpoints, one row a save or load."
+    saves = document["checkpoints"]
+    failures = document["failures"]["failed_attempts"]
+    return (
+        f"{count(saves['saves']['n'], 'save')} measured, {saves['blocking_saves']:,} of them blocking; best intervals rest "
+        f"on {count(failures, 'failure')} and Daly's formula."
+    )
+
+
+def measures(document: Mapping[str, Any], seen: Visit) -> tuple[Measure, ...]:
+    if not document:
+        return ()
+    told = document["checkpoints"]
+    saves, loads = told["saves"], told["loads"]
+    stall = document["cost"]["gpu_hours"].get("save_stall")
+    known = stall is not None and stall[0] == stall[1]
+    return (
+        measure(seen, "A save", _span(saves["mean_s"]), "", _spread(saves), "save"),
+        measure(seen, "A load", _span(loads["mean_s"]), "", _spread(loads), "save"),
+        measure(seen, "Written", _rate(saves), "", f"n = {count(saves['n'], 'save')}", "save"),
+        measure(seen, "Read", _rate(loads), "", f"n = {count(loads['n'], 'load')}", "save"),
+        measure(
+            seen,
+            "Waited for saves",
+            amount(stall[0]) if known else "not known",
+            "GPU-hours" if known else "",
+            "of runs whose steps are known" if known else "it takes steps and saves of every run",
+            "gpu-hours",
+        ),
+    )
+
+
+def _span(seconds: float | None) -> str:
+    return "not known" if seconds is None else span(seconds)
+
+
+def _spread(found: Mapping[str, Any]) -> str:
+    pair = found["ci95"]
+    within = f"95\u00a0% {span(pair[0])} to {span(pair[1])} · " if pair and None not in pair else ""
+    return f"{within}n = {number(found['n'])}"
+
+
+def _rate(found: Mapping[str, Any]) -> str:
+    value = found["bytes_per_s"]
+    if not value:
+        return "not known"
+    for unit, size in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)):
+        if value >= size:
+            return f"{value / size:,.1f}\u00a0{unit}"
+    return f"{value / 1e3:,.1f}\u00a0kB/s"
+
+
+def drawings(document: Mapping[str, Any]) -> dict[str, Drawing]:
+    rows = sorted(advised(document), key=lambda row: -blocked(row))
+    return {"blocked": blocked_by_run(rows), "cost": cost_by_run(rows)}
+
+
+def blocked(row: Mapping[str, Any]) -> float:
+    """Share of the time that saves block, in percent."""
+    wait, every = row["write"]["mean_s"], row["interval_s"]
+    return 100 * wait / (wait + every) if wait and every else 0.0
+
+
+NO_SAVES = (
+    "No run with saves and failures",
+    "It takes saves with their durations, and a failure to weigh them against.",
+)
+
+
+def blocked_by_run(rows: list[dict[str, Any]]) -> Drawing:
+    told = [row for row in rows if row["interval_s"]]
+    shown = [
+        Bar(
+            cut(row["run"], 30), blocked(row), blocked(row), f"{blocked(row):.1f} %  n = {row['write']['n']}", loud=True
+        )
+        for row in told[:MOST_BARS]
+    ]
+    return Drawing(
+        title="Time that saves block",
+        note="Share of each run's time between the begin of one save and the next.",
+        defined="save",
+        label=f"Share of time that saves block, {count(len(shown), 'run')}.",
+        caption="Only blocking saves; what trains on meanwhile costs nothing here.",
+        columns=("Run", "#Blocked, %", "#Saves"),
+        rows=tuple((row["run"], f"{blocked(row):.2f}", number(row["write"]["n"])) for row in told),
+        draw=lambda theme, narrow: bars(shown, theme, narrow, "% of time"),
+        absent=None if shown else NO_SAVES,
+    )
+
+
+def cost_by_run(rows: list[dict[str, Any]]) -> Drawing:
+    told = sorted(rows, key=lambda row: -gain(row))
+    shown = [
+        Bar(
+            cut(row["run"], 30),
+            100 * gain(row),
+            100 * gain(row),
+            f"{100 * gain(row):.1f} points",
+            loud=gain(row) >= 0.005,
+        )
+        for row in told[:MOST_BARS]
+    ]
+    return Drawing(
+        title="What the best interval would win",
+        note="Expected ETTR at the best interval less that at the present one.",
+        defined="expected",
+        label=f"ETTR points to win by saving at the best interval, {count(len(shown), 'run')}.",
+        caption="Under half a point it is not worth a change.",
+        columns=("Run", "#Points", "#Now", "#Best"),
+        rows=tuple(
+            (row["run"], f"{100 * gain(row):.2f}", _span(row["interval_s"]), _span(row["daly_s"])) for row in told
+        ),
+        draw=lambda theme, narrow: bars(shown, theme, narrow, "points of ETTR"),
+        absent=None if shown else NO_SAVES,
+    )
+
+
+def table(document: Mapping[str, Any], seen: Visit) -> Table:
+    rows = tuple(
+        (
+            Link(cut(row["run"]), seen.link(run_path(row["run"]))),
+            _span(row["write"]["mean_s"]),
+            number(row["write"]["n"]),
+            _span(row["interval_s"]),
+            _span(row["daly_s"]),
+            f"{_span((row['daly_bounds_s'] or [None, None])[0])} to {_span((row['daly_bounds_s'] or [None, None])[1])}",
+            _span(row["mttf_s"]),
+            amount(row["expected_ettr_now"], 3),
+            amount(row["expected_ettr_advised"], 3),
+        )
+        for row in sorted(advised(document), key=lambda row: -gain(row))
+    )
+    heads = (
+        "Run",
+        "#A save",
+        "#Saves~",
+        "#Every, now",
+        "#Best",
+        "#95 %~",
+        "#Failure every~",
+        "#ETTR now",
+        "#ETTR best",
+    )
+    return Table(
+        "runs", "How often to save", "Measured cost and measured failures, by Daly's formula.", heads, rows, NO_SAVES
+    )
