@@ -295,7 +295,8 @@ def log_sources(
     found: list[tuple[Source, float]] = []
     if files:
         budget = Budget(bytes=logs.read_bytes, open_files=logs.open_files)
-        found.append((FileSource(files, parse, scanner().hits, where, budget), logs.interval_s))
+        follow = FileSource(files, parse, scanner().hits, where, budget, trusted=logs.trust_syslog)
+        found.append((follow, logs.interval_s))
     if kmsg.DEVICE in logs.files:
         found.append((KmsgSource(parse, where), logs.interval_s))
     if logs.journal:
@@ -303,7 +304,9 @@ def log_sources(
         found.append((journal, logs.journal_interval_s))
     if logs.loki_url:
         reader = LokiReader(logs.loki_url, logs.loki_headers, logs.loki_tenant, logs.timeout_s)
-        loki = LokiSource(reader, logs.loki_queries, parse, where, tails, logs.loki_job_label)
+        loki = LokiSource(
+            reader, logs.loki_queries, parse, where, tails, logs.loki_job_label, trusted=logs.trust_syslog
+        )
         found.append((loki, logs.loki_interval_s))
     if reads_job_logs(cluster):
         budget = replace(JOB_BUDGET, stats=logs.job_looks, bytes=logs.job_bytes, quiet_s=logs.job_quiet_s)

@@ -140,6 +140,11 @@ class Logs(Section):
     loki_job_label: str = Field("", description="Label that holds the job whose line it is; empty: none does.")
     loki_interval_s: float = Field(5.0, ge=1, description="How often to ask Loki, in seconds.")
     timeout_s: float = Field(10.0, gt=0, description="Longest wait for journalctl or one answer of Loki, in seconds.")
+    trust_syslog: bool = Field(
+        False,
+        description="Take mixed logs (syslog, messages, streams without a transport) for the kernel's own word. Only "
+        "where no user can write to them: logger -t kernel looks the same, and could have nodes taken out of service.",
+    )
     job_logs: bool = Field(
         True, description="Follow the logs of jobs that Slurm or Kubernetes runs, those that this account may read."
     )

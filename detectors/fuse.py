@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from detectors.catalogue import Catalogue
+from detectors.kernel.phrases import KERNEL_LOG, UNPROVEN_LOG
 from detectors.model import Entity, FaultKind, Finding, Fleet, Severity
 from detectors.places import system_names
 from detectors.wording import counted
@@ -159,16 +160,26 @@ def _authority(kind: FaultKind, group: Sequence[Finding], catalogue: Catalogue) 
     """Code where the kernel said it as loud as its kind is, or loud enough to act on, and the kind may be believed by
     code (a link that flaps, a slow server or heat may not: its lines count as any sign); vote where two families agree.
     One family alone has the best word its kind allows below a vote. What is left (a code that only warns of a kind
-    that is a fault, one detector of a kind that is only believed by code or vote) is a rule: told, not acted on."""
+    that is a fault, one detector of a kind that is only believed by code or vote, a kernel's words from a log that
+    anybody may write to) is a rule: told, not acted on."""
     known = catalogue.kinds.get(kind)
     believed = known is None or "code" in known.authorities
-    coded = max((f.severity for f in group if f.family == "kernel"), default=None) if believed else None
+    if any(map(_unproven, group)) and {f.family for f in group if not _unproven(f)} <= OF_JOBS:
+        return "rule"
+    kernels = [f.severity for f in group if f.family == "kernel" and not _unproven(f)]
+    coded = max(kernels, default=None) if believed else None
     if coded is not None and coded >= min(Severity.HIGH, known.severity if known is not None else Severity.HIGH):
         return "code"
     if len({f.family for f in group}) > 1:
         return "vote"
     allowed = known.authorities if known is not None and coded is None else ()
     return next((word for word in AUTHORITIES[2:] if word in allowed), "rule")
+
+
+def _unproven(finding: Finding) -> bool:
+    """Do all of its lines come from where anybody may speak in the kernel's name? A job may then have written them."""
+    said = {piece.what for piece in finding.evidence} if finding.family == "kernel" else set()
+    return UNPROVEN_LOG in said and KERNEL_LOG not in said
 
 
 def _under_switches(claims: Sequence[_Claim], fleet: Fleet) -> list[tuple[str, _Claim]]:

@@ -21,11 +21,14 @@ from backend.api.schemas import journal_body, rows_body, topology_body, write_bo
 from backend.clock import unix
 from backend.facts import Batch
 from backend.ingest.base import SourceError
-from backend.ingest.bound import REASON, bound, bound_rows
+from backend.ingest.bound import REASON, bound, bound_rows, is_its
+from backend.ingest.files import Where
 from backend.ingest.infiniband import infiniband_batch
 from backend.ingest.jobs import jobs_batch
 from backend.ingest.journal_push import journal_batch
 from backend.ingest.logs import logs_batch, read_rows
+from backend.ingest.loki_lines import LokiLines, host_of
+from backend.ingest.loki_push import PROTOBUF, entries_of, is_loki, loki_batch
 from backend.ingest.remote_write import decode
 from backend.ingest.rows import Reject
 from backend.ingest.topology import topology_batch
@@ -77,6 +80,8 @@ async def plain(request: Request, parts: PartsOf, _: Annotated[None, Depends(tur
     """The body, read and unpacked within the limit."""
     body = await request.body()
     encoding = request.headers.get("content-encoding", "")
+    if encoding == "snappy" and content_type(request) == PROTOBUF:  # its reader unpacks it, and bounds that itself
+        return body
     return await run_in_threadpool(unpacked, body, encoding, parts.settings.server.max_body_bytes)
 
 
@@ -144,8 +149,11 @@ LOG_EXAMPLE = {
 @router.post("/logs", operation_id="ingest_logs", response_model=Taken, openapi_extra=rows_body("LogRow", LOG_EXAMPLE))
 def logs(request: Request, watch: WatchOf, parts: PartsOf, body: Plain) -> Response:
     """Log lines. One that a rule hits is committed as an event before the 2xx; the others are counted, and those of a
-    job kept among its last: GET jobs/{job}/log."""
+    job kept among its last: GET jobs/{job}/log. Also takes what promtail, Alloy, Fluent Bit and Vector push to Loki, as
+    JSON (streams) or as protobuf; their streams must name their host."""
     now, kind = unix(watch.clock.now()), content_type(request)
+    if is_loki(body, kind):
+        return loki_lines(request, watch, parts, body, now)
     rows = readable(lambda: read_rows(body, kind, now))
     tails = parts.tails[watch.cluster]
     rows, others = bound_rows(rows, bound_to(request))
@@ -154,6 +162,22 @@ def logs(request: Request, watch: WatchOf, parts: PartsOf, body: Plain) -> Respo
         batch = replace(batch, dropped={**batch.dropped, REASON: others})
     tails.flush()
     return taken(request, watch, batch, rows.rejects, len(rows.rows) - len(batch.events))
+
+
+def loki_lines(request: Request, watch: Watch, parts: Parts, body: bytes, now: float) -> Response:
+    """A push to Loki. Lines of a job are those with the label of [cluster.logs] loki_job_label."""
+    most = parts.settings.server.max_body_bytes * MOST_UNPACKED
+    entries, dropped = readable(lambda: entries_of(body, content_type(request), most))
+    own = bound_to(request)
+    its = [entry for entry in entries if not own or is_its(host_of(entry.labels), own)]
+    if len(its) < len(entries):
+        dropped[REASON] += len(entries) - len(its)
+    logs = next(one.logs for one in parts.settings.cluster if one.name == watch.cluster)
+    tails = parts.tails[watch.cluster]
+    lines = LokiLines(parse, Where.here(), logs.loki_job_label, trusted=logs.trust_syslog)
+    batch = loki_batch(its, dropped, now, lines, tails)
+    tails.flush()
+    return taken(request, watch, batch, (), len(its) - len(batch.events))
 
 
 @router.post("/journal", operation_id="ingest_journal", response_model=Taken, openapi_extra=journal_body())

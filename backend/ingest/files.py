@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 
 from backend.facts import Batch, RawEvent
 from backend.ingest.base import SourceError
 from backend.ingest.follow import BYTES, Budget, Follower, Piece
-from backend.ingest.heard import Boot, Line, Parse, events, spoken, this_boot, this_host
+from backend.ingest.heard import UNPROVEN, Boot, Line, Parse, events, proven, spoken, this_boot, this_host
 from backend.ingest.lineforms import PLAIN, Form, read_line, sniff
 from backend.ingest.linetimes import Origin
 from backend.ingest.logs import MAX_LINE
@@ -52,7 +53,8 @@ class Where:
 class FileSource:
     """Follows files; each line that ``hits`` points at is read by the form of its file and judged by ``parse``.
 
-    Remembers a form a file; one source belongs to one loop.
+    ``trusted``: whoever can write to their logger may speak for the kernel; else lines of files that hold everybody's
+    are marked unproven. Remembers a form a file; one source belongs to one loop.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class FileSource:
         budget: Budget | None = None,
         name: str = "files",
         follower: Follower | None = None,
+        *,
+        trusted: bool = False,
     ) -> None:
-        self._name = name
+        self._name, self._trusted = name, trusted
         self._patterns = [Pattern(text) for text in patterns]
         self._parse, self._hits, self._where = parse, hits, where
         self._follower = follower or Follower(budget)
@@ -159,11 +163,16 @@ class FileSource:
         form = self._form(piece.path, chunk, origin)
         found: list[RawEvent] = []
         for start, end in spans:
-            lines = [
-                _line(form, raw, origin, f"{piece.place}:{piece.offset + at}") for at, raw in _split(chunk, start, end)
-            ]
+            lines = [self._line(piece, form, raw, origin, piece.offset + at) for at, raw in _split(chunk, start, end)]
             found += events(lines, self._parse, origin.host, now)
         return found
+
+    def _line(self, piece: Piece, form: Form, raw: bytes, origin: Origin, offset: int) -> Line:
+        text = raw[:MAX_LINE].decode(errors="replace").rstrip("\r\n")
+        said = read_line(form, text, origin)
+        if not (self._trusted or proven(said, form.name, os.path.basename(piece.path))):
+            said = replace(said, attrs={**said.attrs, UNPROVEN: "1"})
+        return Line(said, spoken(said) if text.startswith("{") else text, f"{piece.place}:{offset}")
 
     def _waits_for_more(self, piece: Piece, begun: int, now: float) -> bool:
         """Whether to leave a message that may not be whole yet, for WAIT_S at most."""
@@ -184,12 +193,6 @@ class FileSource:
         if form is None or form is PLAIN:
             form = self._forms[path] = sniff(chunk[:65_536].decode(errors="replace").splitlines(), origin)
         return form
-
-
-def _line(form: Form, raw: bytes, origin: Origin, place: str) -> Line:
-    text = raw[:MAX_LINE].decode(errors="replace").rstrip("\r\n")
-    said = read_line(form, text, origin)
-    return Line(said, spoken(said) if text.startswith("{") else text, place)
 
 
 def _split(chunk: bytes, start: int, end: int) -> list[tuple[int, bytes]]:

@@ -29,6 +29,23 @@ class Boot:
     id: str
 
 
+#: Forms whose lines name their speaker as anybody may: ``logger -t kernel`` writes what the kernel would.
+MIXED = frozenset(
+    {"rfc3164", "rfc5424", "iso syslog", "journal short-full", "journal short-unix", "journal short-monotonic"}
+    | {"json", "stamped", "plain"}
+)
+#: Files into which a logger lets nothing but the kernel, or the fabric manager alone: by facility, or as their own.
+_OWN_FILE = re.compile(r"kern|dmesg|kmsg|console|fabric-?manager", re.IGNORECASE)
+#: The attribute of an event whose speaker nobody can vouch for.
+UNPROVEN = "unproven"
+
+
+def proven(said: Said, form: str, file: str) -> bool:
+    """Whether a line is surely of whom it names: by its form, by the kernel's facility, or by the file (its bare name)
+    that holds nobody else's lines."""
+    return form not in MIXED or said.attrs.get("facility") == "0" or _OWN_FILE.search(file) is not None
+
+
 def this_host() -> str:
     return socket.gethostname()
 
@@ -116,4 +133,6 @@ def _hash(text: str) -> str:
 
 
 def _kept(said: Said) -> dict[str, str]:
-    return {name: said.attrs[name] for name in ("boot", "seq", "monotonic_us", "rank") if said.attrs.get(name)}
+    return {
+        name: said.attrs[name] for name in ("boot", "seq", "monotonic_us", "rank", UNPROVEN) if said.attrs.get(name)
+    }

@@ -64,6 +64,8 @@ def entry(fields: Mapping[str, Any]) -> Said | None:
     tag = one(fields.get("SYSLOG_IDENTIFIER")) or one(fields.get("_COMM"))
     tag = program(tag) if transport else tag
     attrs = {name: said for field, name in _KEPT.items() if (said := one(fields.get(field)))}
+    if transport and not kernel and one(fields.get("_UID")) != "0":
+        attrs["unproven"] = "1"  # anybody may take any name; only whose account it was stands fast
     if kernel and (since := one(fields.get("_SOURCE_MONOTONIC_TIMESTAMP"))):
         attrs["monotonic_us"] = since
     return Said(at, text, one(fields.get("_HOSTNAME")), "kernel" if kernel else tag, attrs)

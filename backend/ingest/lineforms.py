@@ -119,13 +119,15 @@ def rfc3164(line: str, origin: Origin) -> Said | None:
     if found is None:
         return None
     at = from_parts(origin, found[2], found[3], found[5], found[4] or "", found[6] or "")
-    return _logged(at, found[7], found[8] or "", line[found.end() :])
+    return _logged(at, found[7], found[8] or "", line[found.end() :], found[1])
 
 
 def iso_syslog(line: str, origin: Origin) -> Said | None:
     """``2026-03-02T10:11:12.345+01:00 host tag[pid]: text``: rsyslog's file format, journal short-iso."""
     found = _ISO_SYSLOG.match(line)
-    return None if found is None else _logged(from_iso(found[2], origin), found[3], found[4], line[found.end() :])
+    if found is None:
+        return None
+    return _logged(from_iso(found[2], origin), found[3], found[4], line[found.end() :], found[1])
 
 
 def short_full(line: str, origin: Origin) -> Said | None:
@@ -162,7 +164,7 @@ def rfc5424(line: str, origin: Origin) -> Said | None:
         return None
     at = None if found[2] == "-" else from_iso(found[2], origin)
     host, tag = ("" if part == "-" else part for part in (found[3], found[4]))
-    return _logged(at, host, tag, rest.removeprefix(" ").removeprefix("\ufeff"))
+    return _logged(at, host, tag, rest.removeprefix(" ").removeprefix("\ufeff"), found[1])
 
 
 def _after_structured(line: str, at: int) -> str | None:
@@ -181,12 +183,15 @@ def _after_structured(line: str, at: int) -> str | None:
     return None
 
 
-def _logged(at: float | None, host: str, tag: str, text: str) -> Said:
-    """A line of syslog; the kernel's begin with their own time as well."""
-    if tag != KERNEL:
-        return Said(at, text, host, tag)
-    found = _SINCE.match(text)
-    return Said(at, text[found.end() :], host, KERNEL, {"uptime_s": found[1]}) if found else Said(at, text, host, tag)
+def _logged(at: float | None, host: str, tag: str, text: str, priority: str | None = None) -> Said:
+    """A line of syslog; the kernel's begin with their own time as well. Loggers give nobody else its facility, 0."""
+    attrs = {"facility": str(int(priority) >> 3)} if priority else {}
+    found = _SINCE.match(text) if tag == KERNEL else None
+    return (
+        Said(at, text[found.end() :], host, KERNEL, attrs | {"uptime_s": found[1]})
+        if found
+        else Said(at, text, host, tag, attrs)
+    )
 
 
 # --- containers, daemons and the rest -------------------------------------------------------------------------------

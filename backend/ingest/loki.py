@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 
 from backend.clients.loki import Entry, LokiError, LokiReader
 from backend.facts import Batch, RawEvent
 from backend.ingest.base import SourceError
 from backend.ingest.files import Where
-from backend.ingest.heard import Line, Parse, events, spoken
-from backend.ingest.jsonforms import program
-from backend.ingest.lineforms import PLAIN, Form, read_line, sniff
-from backend.ingest.linetimes import Origin
-from backend.ingest.said import Said
-from backend.ingest.tails import TailLine, Tails
+from backend.ingest.heard import Parse
+from backend.ingest.loki_lines import LokiLines, key_of
+from backend.ingest.tails import Tails
 from detectors.model import Need
 
 #: Lines of one page: what servers allow by default (limits_config.max_entries_limit_per_query).
@@ -32,16 +28,13 @@ FIRST_S, REACH_S = 300.0, 3_600.0
 DEFAULT_QUERY = (
     '{job=~".+"} |~ "NVRM|Xid|mlx5_core|nvidia|amdgpu|Hardware Error|Out of memory|I/O error|EXT4-fs|nfs: server"'
 )
-HOSTS = ("host", "hostname", "nodename", "node_name", "node", "instance")
-PROGRAMS = ("syslog_identifier", "identifier", "SYSLOG_IDENTIFIER", "unit", "app")
-TRANSPORTS = ("transport", "__journal__transport", "_TRANSPORT")
-CONTAINERS = ("container", "container_name", "pod", "pod_name", "container_id")
 _NS = 1_000_000_000
 
 
 class LokiSource:
-    """``job_label`` names the label that holds the job whose line it is, "" = none. It keeps
-    what it has seen within the overlap; one source belongs to one loop."""
+    """``job_label`` names the label that holds the job whose line it is, "" = none; ``trusted``: whoever can write to
+    the loggers may speak for the kernel. It keeps what it has seen within the overlap. One source belongs to one loop.
+    """
 
     def __init__(
         self,
@@ -53,15 +46,17 @@ class LokiSource:
         job_label: str = "",
         page: int = PAGE,
         name: str = "loki",
+        *,
+        trusted: bool = False,
     ) -> None:
-        self._name, self._reader, self._parse, self._where = name, reader, parse, where
+        self._name, self._reader = name, reader
+        self._lines = LokiLines(parse, where, job_label, trusted=trusted)
         self._queries = tuple(queries) or (DEFAULT_QUERY,)
-        self._tails, self._job_label = tails, job_label
+        self._tails = tails
         self._page = page
         self._read_to: dict[str, int] = {}
         self._seen: dict[str, dict[bytes, int]] = {}
         self._behind: set[str] = set()
-        self._forms: dict[str, Form] = {}
         self._wait_until = 0.0
         self._counts: Counter[str] = Counter()
 
@@ -93,7 +88,7 @@ class LokiSource:
                     self._wait_until = end + error.retry_after_s
                 raise SourceError(str(error), permanent=error.permanent) from error
             left -= pages
-            found += self._heard(entries, end)
+            found += self._lines.heard(entries, end, self._tails)
         if self._tails is not None:
             self._tails.flush()
         moved: dict[str, str | None] = {
@@ -146,72 +141,9 @@ class LokiSource:
     def _new(self, entries: Sequence[Entry], seen: dict[bytes, int]) -> list[Entry]:
         found = []
         for entry in entries:
-            key = _key(entry)
+            key = key_of(entry)
             if key not in seen:
                 seen[key] = entry.ns
                 found.append(entry)
         self._counts["lines"] += len(found)
         return found
-
-    # --- lines --------------------------------------------------------------------------------------------------------
-
-    def _heard(self, entries: Sequence[Entry], now: float) -> Iterator[RawEvent]:
-        """Events by host, for lines of several belong together only within one; lines of jobs go into their tails."""
-        by_host: dict[str, list[Line]] = {}
-        for entry in entries:
-            line = self._line(entry, now)
-            job = entry.labels.get(self._job_label, "") if self._job_label else ""
-            if job and self._tails is not None:
-                said, rank = line.said, entry.labels.get("rank", "")
-                self._tails.keep(job, TailLine(entry.ns / _NS, said.text, "", said.host, rank, _key(entry).hex()))
-            elif said_by_container(entry.labels):
-                continue
-            else:
-                by_host.setdefault(line.said.host, []).append(line)
-        for lines in by_host.values():
-            yield from events(lines, self._parse, self._where.host, now)
-
-    def _line(self, entry: Entry, now: float) -> Line:
-        """A line with the time of its entry, and host and program of its labels where it does not say them itself."""
-        origin = Origin(self._where.host, now, self._where.zone)
-        text = entry.line.rstrip("\r\n")
-        key = json.dumps(sorted(entry.labels.items()))[:500]
-        form = self._forms.get(key)
-        if form is None:
-            if len(self._forms) > 10_000:
-                self._forms.clear()
-            form = self._forms[key] = sniff([text], origin)
-        inner = read_line(form, text, origin)
-        host = inner.host or _first(entry.labels, HOSTS).partition(":")[0]
-        if speaker := _user_program(entry.labels):
-            said = Said(entry.ns / _NS, text, host, speaker, inner.attrs)
-            return Line(said, spoken(said), _key(entry).hex())
-        said = Said(entry.ns / _NS, inner.text, host, inner.source or _program(entry.labels), inner.attrs)
-        return Line(said, spoken(said) if form is PLAIN or text.startswith("{") else text, _key(entry).hex())
-
-
-def said_by_container(labels: Mapping[str, str]) -> bool:
-    """Whether a program in a container printed it, so that it is never the kernel's word."""
-    return any(labels.get(name) for name in CONTAINERS)
-
-
-def _program(labels: Mapping[str, str]) -> str:
-    """The program of a stream; "" where it is the kernel's, or nobody says whose."""
-    if "kernel" in [labels.get(name) for name in TRANSPORTS]:
-        return "kernel"
-    return _first(labels, PROGRAMS).removesuffix(".service")
-
-
-def _user_program(labels: Mapping[str, str]) -> str:
-    """The program of a stream of the journal that is not the kernel's; what it prints names no other speaker."""
-    transport = _first(labels, TRANSPORTS)
-    return program(_first(labels, PROGRAMS).removesuffix(".service")) if transport not in ("", "kernel") else ""
-
-
-def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:
-    return next((labels[name] for name in names if labels.get(name)), "")
-
-
-def _key(entry: Entry) -> bytes:
-    said = f"{entry.ns}\0{sorted(entry.labels.items())}\0{entry.line}"
-    return hashlib.blake2b(said.encode(errors="replace"), digest_size=12).digest()

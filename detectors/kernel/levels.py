@@ -298,6 +298,7 @@ def _merged(rows: list[Row], row: Row) -> list[Row]:
         return rows
     for twin in twins:
         row.since, row.count = min(row.since, twin.since), row.count + twin.count
+        row.unproven = row.unproven and twin.unproven
         row.severity, row.action = max(row.severity, twin.severity), row.action or twin.action
     return _without(rows, twins)
 

@@ -8,7 +8,7 @@ from detectors.catalogue import Catalogue
 from detectors.kernel.codes import APP_RETURNS, Code, Codes, sxid_name
 from detectors.kernel.nvlink import MEANS_74, NEW_LAYOUT
 from detectors.kernel.rows import Row
-from detectors.model import Entity, Evidence, FaultKind, Finding, Fleet, Severity
+from detectors.model import Entity, Evidence, FaultKind, Finding, Fleet, Grade, Severity
 from detectors.wording import counted, subject
 
 SAYS: Mapping[FaultKind, str] = {
@@ -36,6 +36,8 @@ LOOKS: Mapping[str, str] = {
 #: Confidence that the finding names the fault: a code that stops the device, one that may pass, a record, a follower.
 HARD, SOFT, RECORD, FOLLOWER = 0.99, 0.8, 0.5, 0.3
 FOLLOWERS_SHOWN = 3
+#: What evidence says of where a line came from: from the kernel, or from where anybody may speak in its name.
+KERNEL_LOG, UNPROVEN_LOG = "kernel log", "log that anybody may write to"
 #: From this many clients on a file server is the suspect, not its clients.
 MANY_CLIENTS = "kernel_many_clients"
 CLIENTS_SHOWN = 8
@@ -148,7 +150,8 @@ def _reading(asks: str, look: str) -> str:
 
 def _evidence(row: Row) -> list[Evidence]:
     ref = f"event:{row.seq}"
-    found = [Evidence("kernel log", row.text, ref=ref)]
+    grade: Grade = "inferred" if row.unproven else "observed"
+    found = [Evidence(UNPROVEN_LOG if row.unproven else KERNEL_LOG, row.text, ref=ref, grade=grade)]
     if row.look in MEANS_74:
         found.append(Evidence("registers of Xid 74", MEANS_74[row.look], ref=ref, grade="derived"))
     if row.action:

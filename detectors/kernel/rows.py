@@ -44,8 +44,11 @@ ROW = np.dtype(
         ("ended", "?"),
         ("gone", "?"),
         ("back", "f8"),
+        ("unproven", "?"),
     ]
 )
+#: The attribute of an event from where anybody may speak in the kernel's name.
+UNPROVEN = "unproven"
 #: Kinds of entities that belong to no one node.
 NOWHERE = frozenset({"fs", "job", "cluster"})
 
@@ -58,6 +61,7 @@ class Row:
     line. last: the newest line. rate: occurrences, each fading to nothing over ``again_s``. jobs: those it happened
     in, for the application's faults. action: what the driver asked for (Xid 154). mended: a boot, or the driver's own
     word. ended: another code said that it is over. gone, back: its series vanished after ``last``, and returned whole.
+    unproven: all of its lines came where anybody may speak in the kernel's name.
     """
 
     entity_kind: str
@@ -88,6 +92,7 @@ class Row:
     ended: bool = False
     gone: bool = False
     back: float = math.nan
+    unproven: bool = False
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -108,6 +113,7 @@ class Row:
     def hear(self, event: Event, code: Code, coalesce_s: float) -> bool:
         """Take one more line in. True when it is another occurrence, not the same one said twice."""
         again = event.at - self.last > coalesce_s
+        self.unproven = self.unproven and UNPROVEN in event.attrs
         if self.ended and event.at >= self.last:
             self.ended, self.since, again = False, event.at, True
         if again:
@@ -187,6 +193,7 @@ def new_row(event: Event, entity: Entity, code: Code) -> Row:
         word=event.attrs.get("severity", ""),
         detail=detail_of(event),
         look=_look(event),
+        unproven=UNPROVEN in event.attrs,
     )
 
 

@@ -4,6 +4,7 @@ that only the test turns. Loops do not run: ``turn`` takes every step until noth
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -103,11 +104,14 @@ class Bench:
         pipeline.accept(self.watch, Batch("scheduler", self.now, self.now, nodes=nodes))
         pipeline.accept(self.watch, jobs)
 
-    def line(self, node: str, text: str) -> pipeline.Accepted:
-        """One kernel line of a node, pushed as an agent does."""
+    def line(self, node: str, text: str, *, unproven: bool = False) -> pipeline.Accepted:
+        """One kernel line of a node, pushed as an agent does; ``unproven``: as read of a log that holds everybody's."""
         row = {"ts": self.now, "host": node, "source": "kernel", "line": text}
         rows = read_rows(orjson.dumps([row]), "application/json", self.now)
         batch = logs_batch(rows, self.now, parse)
+        if unproven:
+            told = (replace(event, attrs={**event.attrs, "unproven": "1"}) for event in batch.events)
+            batch = replace(batch, events=tuple(told))
         return pipeline.accept(self.watch, batch)
 
     def xid(self, node: str, gpu: int, code: int, text: str = "GPU has fallen off the bus.") -> pipeline.Accepted:

@@ -163,3 +163,21 @@ def test_a_sub_code_of_nvlink_is_told_by_the_driver_whose_start_was_logged(bench
     (found,) = incidents(bench)
     assert (found.kind, found.entity_name) == ("nvlink_error", f"{node}/gpu3")
     assert ("version is not known" in found.headline) == (not version)
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_a_line_that_anybody_may_have_written_excludes_nobody_until_telemetry_agrees(
+    bench: Bench, proven: bool
+) -> None:
+    """``logger -t kernel`` writes into a mixed syslog file what the kernel would."""
+    node = bench.busy_node()
+    pci = bench.machine(node).cards[3].pci
+    bench.line(node, f"NVRM: Xid (PCI:{pci}): 79, pid=1, name=x, GPU has fallen off the bus.", unproven=not proven)
+    bench.turn()
+    (found,) = incidents(bench)
+    assert (found.kind, found.hypotheses[0]["authority"]) == ("gpu_bus_loss", "code" if proven else "rule")
+    for _ in range(4):
+        bench.clock.set(bench.clock.now() + timedelta(seconds=TICK_S))
+        bench.telemetry(silent=[(node, 3)])
+        bench.turn()
+    assert incidents(bench)[0].hypotheses[0]["authority"] in ("code", "vote")

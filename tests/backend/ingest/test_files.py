@@ -260,3 +260,32 @@ def test_a_turn_that_brought_nothing_writes_nothing(tmp_path: Path, sqlite_store
     bench.watch.store = None  # type: ignore[assignment]  # a write would fail
     assert loop() is False
     bench.watch.store = before
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "unproven"),
+    [
+        ("messages", xid(), True),
+        ("syslog", xid(), True),
+        ("kern.log", xid(), False),
+        ("dmesg", f"[  12.345678] NVRM: Xid (PCI:0000:9d:00): 79, {LOST}", False),
+        ("messages", f"<3>{xid()}", False),
+        ("messages", f"<11>{xid()}", True),
+        ("all.json", '{"ts": 1772366340, "host": "gpu-7", "line": "NVRM: Xid (PCI:0000:9d:00): 79, x"}', False),
+        (
+            "all.json",
+            '{"time": "2026-03-01T11:59:00Z", "host": "gpu-7", "msg": "NVRM: Xid (PCI:0000:9d:00): 79"}',
+            True,
+        ),
+    ],
+)
+def test_a_line_where_anybody_may_be_called_the_kernel_is_marked(
+    tmp_path: Path, name: str, line: str, unproven: bool
+) -> None:
+    """logger -t kernel writes into syslog what the kernel would; loggers keep its facility and its own files for it."""
+    write(tmp_path / name, line)
+    (event,) = read(source(tmp_path / name)).events
+    assert ("unproven" in event.attrs) == unproven
+    trusting = FileSource([str(tmp_path / name)], parse, scanner().hits, HERE, trusted=True)
+    trusting.resume({})
+    assert "unproven" not in read(trusting).events[0].attrs

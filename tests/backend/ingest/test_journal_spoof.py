@@ -50,3 +50,15 @@ def test_a_user_who_calls_himself_the_kernel_is_not_heard(transport: str, name: 
 def test_a_user_who_prints_several_lines_is_not_heard() -> None:
     fields = said(_TRANSPORT="stdout", SYSLOG_IDENTIFIER="python3", MESSAGE=f"hello\n{LOST}\nkernel: {LOST}")
     assert codes(fields) == []
+
+
+@pytest.mark.parametrize(("uid", "unproven"), [("0", False), ("2044", True), ("", True)])
+def test_a_daemons_line_counts_for_proven_only_where_root_said_it(uid: str, unproven: bool) -> None:
+    line = "detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:85:00.0 physical id 3 port 61"
+    fields = said(
+        _TRANSPORT="syslog", SYSLOG_IDENTIFIER="nv-fabricmanager", MESSAGE=line, **({"_UID": uid} if uid else {})
+    )
+    heard = entry(fields)
+    assert heard is not None
+    (event,) = events([Line(heard, spoken(heard))], parse, "gpu-7", NOW)
+    assert event.code == "fatal" and ("unproven" in event.attrs) == unproven
