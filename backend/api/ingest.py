@@ -264,6 +264,8 @@ def remote_write(request: Request, watch: WatchOf, parts: PartsOf, body: Annotat
     """Prometheus remote write 1.0. Samples are in the ring with the 2xx; names nobody needs are counted as dropped."""
     if parts.role == "api":
         raise Problem(421, "No telemetry is read in this process; send it to the one that runs `serve --role observe`.")
-    limit, targets = parts.settings.server.max_body_bytes * MOST_UNPACKED, intake_of(request).targets(watch.cluster)
-    batch = readable(lambda: decode(body, watch.catalogue, limit, targets))
+    limit, intake = parts.settings.server.max_body_bytes * MOST_UNPACKED, intake_of(request)
+    targets = intake.targets(watch.cluster)
+    pushes = None if bound_to(request) else intake.pushes(watch.cluster, watch.catalogue)
+    batch = readable(lambda: decode(body, watch.catalogue, limit, targets, pushes, unix(watch.clock.now())))
     return taken(request, watch, batch, ())
