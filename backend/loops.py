@@ -130,6 +130,7 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch), lambda: pulse(watch)),
         Loop(name, "loop", "decide", 0.5, lambda: proposals.propose(watch), stop.wait),
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
+        Loop(name, "loop", "check", 2.0, lambda: orders.check(watch), stop.wait),
         Loop(name, "loop", "join", 1.0, lambda: joining.join(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),
         Loop(name, "loop", "learn", learn.EVERY_S, lambda: relearn(watch), stop.wait),

@@ -22,6 +22,8 @@ from backend.watch import Watch
 
 #: How long to wait before an order that the cluster did not answer is tried again, and how often.
 RETRY_S = 15.0
+#: How long to wait before a node that has to be empty is looked at again.
+EMPTY_S = 60.0
 
 
 def act(watch: Watch) -> bool:
@@ -36,14 +38,25 @@ def act(watch: Watch) -> bool:
     return recovered or claimed is not None
 
 
-def _claim_next(watch: Watch) -> Order | None:
+def check(watch: Watch) -> bool:
+    """Claim one check of a node and run it: minutes long, so that it stands in a loop of its own."""
+    if watch.backend is None or Verb.CHECK not in watch.backend.can:
+        return False
+    claimed = _claim_next(watch, checks=True)
+    if claimed is not None:
+        carry_out(watch, watch.backend, claimed)
+    return claimed is not None
+
+
+def _claim_next(watch: Watch, *, checks: bool = False) -> Order | None:
     now = watch.clock.now()
+    lease_s = watch.rules.lease_s + (watch.rules.check_s if checks else 0.0)
     with watch.turn() as session:
-        for order in actions.due_orders(session, watch.cluster, now):
+        for order in actions.due_orders(session, watch.cluster, now, checks=checks):
             before = session.get(Order, order.after_id) if order.after_id else None
             if before is not None and before.state in actions.FAILED:
                 _end(session, order, "cancelled", now, f"Order {before.id} before it ended as {before.state}.")
-            elif actions.claim_order(session, order, watch.who, now, watch.rules.lease_s):
+            elif actions.claim_order(session, order, watch.who, now, lease_s):
                 session.refresh(order)
                 return order
     return None
@@ -81,6 +94,8 @@ def carry_out(watch: Watch, backend: ClusterBackend, order: Order) -> None:
     except ActionError as error:
         _give_back(watch, order, "claimed", error)  # nothing was called yet
         return
+    if order.verb == Verb.REBOOT and node is not None and not _may_reboot(watch, order, node):
+        return
     with watch.turn() as session:
         guards = judge_order(session, watch, order, node)
         now = watch.clock.now()
@@ -102,6 +117,28 @@ def carry_out(watch: Watch, backend: ClusterBackend, order: Order) -> None:
     watch.reached(f"{order.verb} sent")
     finish(watch, order, outcome)
     watch.reached("outcome committed")
+
+
+def _may_reboot(watch: Watch, order: Order, node: NodeFacts) -> bool:
+    """Only a node that stands drained and where nothing runs; until then the order waits, however long that is."""
+    if "DRAIN" not in node.flags:
+        error = ActionError(f"{node.name} is not drained any more: a reboot would hit new work", permanent=True)
+        _give_back(watch, order, "claimed", error)
+        return False
+    if not node.jobs and node.drained:
+        return True
+    change = {
+        "state": "waiting",
+        "claimed_by": "",
+        "lease_until": None,
+        "attempts": order.attempts - 1,
+        "not_before": watch.clock.now() + timedelta(seconds=EMPTY_S),
+        "error": f"Waits until {node.name} is empty.",
+    }
+    with watch.turn() as session:
+        claim(session, Order, order.id, {"state": "claimed", "claimed_by": order.claimed_by}, change)
+    watch.changes.nudge()
+    return False
 
 
 def facts_of(order: Order) -> OrderFacts:
@@ -126,7 +163,7 @@ def finish(watch: Watch, order: Order, outcome: Outcome) -> None:
         change = {"state": "done", "ended_at": now, "outcome": outcome.text, "error": ""}
         if claim(session, Order, order.id, {"state": "sent"}, change):
             _tell_end(session, watch, order, "done", outcome.text)
-            if order.verb != Verb.RESUME and "dry_run" not in outcome.attrs:
+            if order.verb not in (Verb.RESUME, Verb.CHECK) and "dry_run" not in outcome.attrs:
                 _mitigated(session, watch, order.incident_id, now)
     watch.changes.nudge()
 

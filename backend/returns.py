@@ -18,6 +18,8 @@ from backend.watch import Watch
 
 #: How long to wait before a refused resume is ordered again.
 UNDO_AGAIN_S = 60.0
+#: How long to wait before a node whose check failed is checked again; a person's word that it is mended needs no check.
+CHECK_AGAIN_S = 3600.0
 
 
 def settle_returns(watch: Watch) -> bool:
@@ -83,29 +85,45 @@ def has_left(session: Session, drain: Order) -> bool:
 
 
 def resume(session: Session, watch: Watch, incident: Incident, drain: Order) -> bool:
-    """Order a drained node back; approving the drain approved it. A resume that a guard refused, or that the cluster
-    never answered, is ordered again, but not at every turn, and not while nothing at all may be sent."""
+    """Order a drained node back, after its check where there is one; approving the drain approved both. A resume that a
+    guard refused, or that the cluster never answered, is ordered again, but not at every turn, and not while nothing at
+    all may be sent."""
     now, undos = watch.clock.now(), actions.undos_of(session, drain)
     if undos and (watch.rules.mode == "observe" or system.kill_switch(session, watch.cluster)):
         return False
     ends = [o.ended_at or o.created_at for o in undos]
     if ends and (now - max(ends)).total_seconds() < UNDO_AGAIN_S:
         return False
-    order = Order(
+    checked: int | None = None
+    if not incident.resolving_by and watch.backend is not None and Verb.CHECK in watch.backend.can:
+        checks = actions.checks_of(session, drain)
+        failed = next((o.ended_at for o in reversed(checks) if o.state == "failed" and o.ended_at), None)
+        if failed is not None and (now - failed).total_seconds() < CHECK_AGAIN_S:
+            return False
+        check = _order(drain, incident, Verb.CHECK, f"o{drain.id}:check:{len(checks)}", now)
+        session.add(check)
+        session.flush()
+        checked = check.id
+    order = _order(drain, incident, Verb.RESUME, f"o{drain.id}:resume:{len(undos)}", now)
+    order.undoes_id, order.after_id = drain.id, checked
+    session.add(order)
+    return True
+
+
+def _order(drain: Order, incident: Incident, verb: Verb, key: str, now: datetime) -> Order:
+    """An order that follows from a drain: approving that one approved it."""
+    return Order(
         cluster=drain.cluster,
-        key=f"o{drain.id}:resume:{len(undos)}",
+        key=key,
         decision_id=drain.decision_id,
         incident_id=incident.id or 0,
-        verb=Verb.RESUME.value,
+        verb=verb.value,
         node=drain.node,
         kind=drain.kind,
         reason=drain.reason,
-        undoes_id=drain.id,
         created_at=now,
         not_before=now,
     )
-    session.add(order)
-    return True
 
 
 def close(session: Session, watch: Watch, incident: Incident, actor: str = "") -> None:

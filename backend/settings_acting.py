@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints
 
 from backend.settings_file import Section
 
@@ -51,3 +52,77 @@ class Policy(Section):
     protect_jobs: tuple[Names, ...] = Field((), description="Jobs never stopped: number, name, run, user or account.")
     lease_s: float = Field(60.0, gt=0, description="A claimed order whose process died is looked at again after this.")
     rule: tuple[PolicyRule, ...] = Field((), description="Rules that replace a kind's ladder; the first that fits.")
+
+
+class Webhook(Section):
+    """A site's own service that carries out some verbs; each request is signed."""
+
+    url: str = Field(pattern=r"^https?://[^\s/]+\S*$", description="Where orders are posted; GET url/id tells of one.")
+    secret: SecretStr = Field(description="Key of the signature (HMAC-SHA256).")
+    verbs: tuple[Literal["drain", "resume", "requeue", "reboot", "ticket"], ...] = Field(
+        ("ticket",), min_length=1, description="What it carries out, in place of the scheduler where that could too."
+    )
+    timeout_s: float = Field(10.0, gt=0, description="Longest wait for one answer, in seconds.")
+
+
+#: What a command's arguments may have put in; ``peer`` is the other node of a pair test.
+PLACES = ("node", "job", "order", "kind", "incident", "reason", "peer")
+
+
+def _program(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A program by its whole path, and placeholders that there are: what runs is only what stands in the file."""
+    if words and (not words[0].startswith("/") or "{" in words[0]):
+        raise ValueError(f"begins with {words[0]}, which is no whole path of a program. Write it as /usr/bin/program")
+    unknown = sorted({name for word in words for name in re.findall(r"\{([a-z]*)\}", word)} - set(PLACES))
+    if unknown:
+        raise ValueError(f"has {{{unknown[0]}}}, which is none of {', '.join(PLACES)}")
+    return words
+
+
+Words = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+Program = Annotated[tuple[Words, ...], AfterValidator(_program)]
+
+
+class Command(Section):
+    """A command that carries out one verb. It is run without a shell and with an empty environment."""
+
+    verb: Literal["drain", "resume", "requeue", "reboot", "ticket"] = Field(description="What it carries out.")
+    does: Program = Field(
+        min_length=1, description='Program by its whole path, then its arguments, as in ["/opt/reboot", "{node}"].'
+    )
+    asks: Program = Field(
+        (), description="Tells whether it was done (exit code 0) or not (1); without, a crash leaves it uncertain."
+    )
+    timeout_s: float = Field(30.0, gt=0, le=600, description="Longest time it may run, in seconds.")
+
+
+class Redfish(Section):
+    address: str = Field(
+        pattern=r"^https?://[^\s/]*\{node\}[^\s/]*$", description="Address of a node's BMC: https://{node}-bmc."
+    )
+    user: str = Field(description="Account of the BMCs.")
+    password: SecretStr = Field(description="Its password.")
+    timeout_s: float = Field(20.0, gt=0, description="Longest wait for one answer, in seconds.")
+
+
+class NodeCheck(Section):
+    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]{0,63}$", description="What people call the check.")
+    command: Program = Field(
+        min_length=1,
+        description="Program by its whole path, then its arguments, with {node}; a pair test has {peer} too. Exit code "
+        "0 pass, 1 warn, 2 fail, or JSON with a verdict.",
+    )
+    on: Literal["return", "idle", "any"] = Field(
+        "return", description="Before a node goes back, on idle nodes, or both."
+    )
+    timeout_s: float = Field(300.0, gt=0, le=3600, description="Longest time it may run, in seconds.")
+    every_s: float = Field(86_400.0, ge=60, description="An idle node is checked again after this (act mode only).")
+
+
+class Hands(Section):
+    """What acts beside the scheduler."""
+
+    webhook: tuple[Webhook, ...] = Field((), description="Services of the site that carry out orders.")
+    command: tuple[Command, ...] = Field((), description="Commands that carry out orders; one a verb.")
+    redfish: Redfish | None = Field(None, description="Reboots by the nodes' BMCs.")
+    check: tuple[NodeCheck, ...] = Field((), description="Checks of nodes; one that fails keeps the node out.")

@@ -74,6 +74,7 @@ class Rules:
     url: str = ""
     simulated: bool = False
     save_every_s: float = 60.0
+    check_s: float = 0.0
 
 
 @dataclass

@@ -116,7 +116,19 @@ def steps_of(case: Case, kind: Kind | None, rungs: Sequence[Rung], exclude_s: fl
             steps += [_requeue(node, job.job) for job in _holding(case, node)]
     if Rung.REQUEUE in full and case.incident.job:
         steps.append(_requeue(node if steps else "", case.incident.job))
-    return tuple(dict.fromkeys(steps))
+    return tuple(dict.fromkeys([*steps, *_beyond(case, rungs[0], steps)]))
+
+
+def _beyond(case: Case, rung: Rung, steps: Sequence[PlannedStep]) -> list[PlannedStep]:
+    """What history moved the rung up to, where something here can do it and the node is being taken out anyway."""
+    node = case.incident.node
+    if not any(step.verb is Verb.DRAIN for step in steps):
+        return []
+    if rung is Rung.REBOOT and Verb.REBOOT in case.can:
+        return [PlannedStep(rung, Verb.REBOOT, node, "", f"Reboot {node} once it is empty.")]
+    if rung in (Rung.TICKET, Rung.REPLACE) and Verb.TICKET in case.can:
+        return [PlannedStep(rung, Verb.TICKET, node, "", f"Open a ticket for {node}.")]
+    return []
 
 
 def may_exclude(case: Case, kind: Kind) -> bool:
@@ -181,7 +193,9 @@ def advice_of(case: Case, kind: Kind | None, rungs: Sequence[Rung]) -> list[str]
         texts[Rung.RESTART_JOB] = "The error was contained: start the job that it hit again."
     if kind is not None and node and not may_exclude(case, kind):
         texts |= dict.fromkeys(DRAINS, f"This can wait until {node} is empty for another reason.")
-    return [texts[rung] for rung in rungs if rung in texts]
+    done_here = {Rung.REBOOT: Verb.REBOOT, Rung.TICKET: Verb.TICKET, Rung.REPLACE: Verb.TICKET}
+    planned = rungs[:1] if rungs and done_here.get(rungs[0]) in case.can else ()
+    return [texts[rung] for rung in rungs if rung in texts and rung not in planned]
 
 
 def _holding(case: Case, node: str) -> list[AttemptFacts]:

@@ -16,6 +16,8 @@ from backend.store.claims import claim
 MOST_ATTEMPTS = 8
 #: Orders that may still change something.
 PENDING = ("waiting", "claimed", "sent")
+#: The verb of orders that only look at a node, in a loop of their own.
+CHECK = "check"
 #: An order that ends like this never ran, so nothing that waits for it may run either.
 FAILED = ("refused", "failed", "cancelled", "uncertain")
 
@@ -102,18 +104,27 @@ def undos_of(session: Session, drain: Order) -> Sequence[Order]:
     return session.exec(query.order_by(col(Order.id))).all()
 
 
+def checks_of(session: Session, drain: Order) -> Sequence[Order]:
+    """Checks before this drain was to be lifted, oldest first."""
+    query = select(Order).where(col(Order.cluster) == drain.cluster, col(Order.key).startswith(f"o{drain.id}:check:"))
+    return session.exec(query.order_by(col(Order.id))).all()
+
+
 def order_by_key(session: Session, cluster: str, key: str) -> Order | None:
     return session.exec(select(Order).where(col(Order.cluster) == cluster, col(Order.key) == key)).first()
 
 
-def due_orders(session: Session, cluster: str, now: datetime, limit: int = 20) -> Sequence[Order]:
+def due_orders(
+    session: Session, cluster: str, now: datetime, limit: int = 20, *, checks: bool = False
+) -> Sequence[Order]:
     """Waiting orders whose time has come, oldest first, and that wait for no order which may still change; how that
-    one ended is looked at by the caller."""
+    one ended is looked at by the caller. ``checks``: only checks of nodes, else all others."""
     first = aliased(Order)
     behind = select(first.id).where(col(first.id) == col(Order.after_id), col(first.state).in_(PENDING)).exists()
     query = select(Order).where(
         col(Order.cluster) == cluster, col(Order.state) == "waiting", col(Order.not_before) <= now, ~behind
     )
+    query = query.where((col(Order.verb) == CHECK) if checks else (col(Order.verb) != CHECK))
     return session.exec(query.order_by(col(Order.id)).limit(limit)).all()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from backend.facts import AttemptFacts, Case, HypothesisFacts, IncidentFacts, NodeFacts, PastOrder, Verb
+from backend.facts import SCHEDULES, AttemptFacts, Case, HypothesisFacts, IncidentFacts, NodeFacts, PastOrder, Verb
 from detectors.catalogue import load
 from detectors.model import Severity
 
@@ -60,7 +60,7 @@ def case(**more: Any) -> Case:
         "node": at,
         "fleet": fleet(of=at) if at is not None else fleet(),
         "jobs": (job(),),
-        "can": frozenset(Verb),
+        "can": SCHEDULES,
     }
     return Case(**{**told, **more})
 
