@@ -80,7 +80,7 @@ def moment(at: datetime) -> str:
 
 _SPELT: Final = {
     "gpu": "GPU", "pcie": "PCIe", "nvlink": "NVLink", "ecc": "ECC", "ib": "InfiniBand", "gsp": "GSP", "nfs": "NFS",
-    "nic": "NIC", "oom": "OOM", "rl": "RL", "nan": "NaN",
+    "nic": "NIC", "oom": "OOM", "cuda": "CUDA", "rl": "RL", "nan": "NaN",
 }  # fmt: skip
 
 

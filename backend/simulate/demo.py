@@ -7,8 +7,11 @@ from pathlib import Path
 
 from backend.clock import Clock, unix
 from backend.simulate.backend import SimulatedBackend
+from backend.simulate.bygone import Bygone, bygone
 from backend.simulate.poster import Poster
 from backend.simulate.saved import load, save
+from backend.simulate.scheduler import Job
+from backend.simulate.training import Told, Trainers
 from backend.simulate.world import Report, begin, step
 
 #: Distance of two steps of the demo: quick enough that a page visibly lives.
@@ -27,6 +30,16 @@ class Simulation:
         self.world = load(seed, now, self._path) if self._path else begin(seed, now)
         self.backend = SimulatedBackend(self.world)
         self.error = ""
+        self._trainers = Trainers()
+        self.past: Bygone | None = None if self.world.steps else bygone(self.world.site, self._jobs_now(), now)
+
+    def _jobs_now(self) -> list[Job]:
+        return list(self.world.scheduler.jobs.values())
+
+    def trained(self) -> dict[str, list[Told]]:
+        """What trainers tell since the last time, by route."""
+        with self.world.lock:
+            return self._trainers.tell(self._jobs_now(), self.world.now, self.world.world_s)
 
     def step(self, now: float | None = None) -> Report:
         """Move on to unix time ``now``, else to the clock's, and say what shows."""
@@ -59,5 +72,13 @@ def live(simulation: Simulation, poster: Poster) -> float:
     """One step of the demo's loop: the world moves on and what it shows is posted. How long to wait for the next, in
     seconds: steps keep their distance however long the posting took, as scrapes do."""
     began = time.monotonic()
-    poster.post(simulation.step(), simulation.jobs())
+    past = simulation.past
+    if past is not None:
+        for kind, rows in (("jobs", past.jobs), ("steps", past.steps), ("checkpoints", past.checkpoints)):
+            poster.keep(kind, rows)
+        simulation.past = None
+    report = simulation.step()
+    for kind, rows in simulation.trained().items():
+        poster.keep(kind, rows)
+    poster.post(report, simulation.jobs())
     return max(0.1, EVERY_S - (time.monotonic() - began))

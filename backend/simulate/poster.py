@@ -19,6 +19,8 @@ ROWS_A_POST = 2_000
 TIMEOUT_S = 15.0
 #: Longest that a Retry-After of the server is followed.
 LONGEST_WAIT_S = 60.0
+#: Routes of rows, in the order in which they are sent.
+KINDS = ("jobs", "logs", "steps", "checkpoints")
 
 
 class Poster:
@@ -31,7 +33,7 @@ class Poster:
         self._encoder = Encoder(site)
         self._session = session or requests.Session()
         self._params = {"cluster": cluster} if cluster else {}
-        self._rows: dict[str, deque[Mapping[str, object]]] = {"jobs": deque(), "logs": deque()}
+        self._rows: dict[str, deque[Mapping[str, object]]] = {kind: deque() for kind in KINDS}
         self._told_topology = False
         self._not_before = 0.0
         self.refused = 0
@@ -41,17 +43,19 @@ class Poster:
     def post(self, report: Report, jobs: list[dict[str, object]]) -> bool:
         """Send one report; ``jobs`` is the whole job table, told again to a server that was away. True when all of it
         was taken. Never raises for a server that is away, busy or unhappy: ``error`` says what it said."""
-        self._keep("jobs", list(report.jobs))
-        self._keep("logs", list(report.lines))
+        self.keep("jobs", list(report.jobs))
+        self.keep("logs", list(report.lines))
         if time.monotonic() < self._not_before:
             return False
         try:
             if not self._told_topology:
                 self._send("topology", orjson.dumps(topology(self._site)), {})
                 self._told_topology = True
-                self._rows["jobs"] = deque(jobs)
-            self._drain("jobs")
-            self._drain("logs")
+                told = {(row["job"], row["restart"]) for row in jobs}
+                others = [row for row in self._rows["jobs"] if (row["job"], row["restart"]) not in told]
+                self._rows["jobs"] = deque([*others, *jobs])
+            for kind in KINDS:
+                self._drain(kind)
             self._send("remote-write", self._encoder.body(report.at, report.readings), REMOTE_WRITE)
         except Refusal as refusal:
             self._hear(refusal)
@@ -65,7 +69,8 @@ class Poster:
     def close(self) -> None:
         self._session.close()
 
-    def _keep(self, what: str, rows: list[Mapping[str, object]]) -> None:
+    def keep(self, what: str, rows: list[Mapping[str, object]]) -> None:
+        """Rows of one route that go with the next report."""
         kept = self._rows[what]
         kept.extend(rows)
         while len(kept) > KEPT_ROWS:

@@ -164,7 +164,7 @@ def lede(document: Mapping[str, Any], days: int) -> str:
         f"{count(failures['failed_attempts'], 'failure')} in {count(document['attempts'], 'attempt')} over {days} days"
     )
     unknown = failures["cause_not_known"]
-    return f"{said}; of {unknown:,} the cause is not known.{most}"
+    return f"{said}{f'; of {unknown:,} the cause is not known' if unknown else ''}.{most}"
 
 
 def measures(document: Mapping[str, Any], seen: Visit) -> tuple[Measure, ...]:

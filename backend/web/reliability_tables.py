@@ -9,7 +9,7 @@ from backend.web.base import Visit
 from backend.web.cost_words import amount, bounds, interval, percent, pick
 from frontend.contexts import Chip, Link
 from frontend.contexts_cost import Cell, Table
-from frontend.words import count, number, span
+from frontend.words import capital, count, kind_words, number, span
 
 #: Nodes that are shown though they are not named.
 WATCHED = 6
@@ -101,7 +101,7 @@ def exclusions(document: Mapping[str, Any]) -> Table:
         ("Proved right", f"{right}{chance_}" if found["judged"] else "none can be judged"),
     ]
     for what, names in (("By", found["by"]), ("Because", found["why"])):
-        rows += [(f"{what} {name}", number(times)) for name, times in list(names.items())[:3]]
+        rows += [(f"{what} {kind_words(name)}", number(times)) for name, times in list(names.items())[:3]]
     note = "One stretch of attempts of a run that leaves a node out counts once."
     empty = ("No node was excluded.", "")
     return Table(
@@ -129,7 +129,7 @@ def places(document: Mapping[str, Any], seen: Visit) -> Table:
 def repairs(document: Mapping[str, Any]) -> Table:
     rows = tuple(
         (
-            "All" if row["what"] == "all" else row["what"].replace("_", " "),
+            capital(row["what"].replace("_", " ")),
             f"{row['held']:,} of {row['n']:,}",
             interval(row["ci95"], 0, 100) if row["n"] else "",
             number(row["too_young"]),

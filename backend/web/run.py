@@ -24,7 +24,7 @@ from frontend.contexts_cost import Cell, Labelling, RunPage, Table, Why
 from frontend.figures.rates import Point, trend
 from frontend.figures.theme import themes, tokens
 from frontend.figures.times import Loss, Row, Tone, gantt, waterfall
-from frontend.words import age, ago, capital, clock, count, number, span
+from frontend.words import age, ago, capital, clock, count, kind_words, number, span
 
 Seen = Annotated[Visit, Depends(visit)]
 #: Parts that are no training, in the order of an attempt: name, tone.
@@ -150,6 +150,12 @@ def failures(row: Run) -> list[dict[str, Any]]:
     return [one for one in row.document["attempts"] if one["failed"]]
 
 
+def told_words(verdict: str) -> str:
+    """``GPU bus loss on gpu-041`` for ``gpu_bus_loss on gpu-041``."""
+    first, _, rest = verdict.partition(" ")
+    return f"{kind_words(first)} {rest}".strip() if "_" in first and first.islower() else verdict
+
+
 def whose(one: Mapping[str, Any]) -> str:
     """In a word: whose fault an attempt's end was."""
     if not one["failed"]:
@@ -202,7 +208,9 @@ def why(row: Run, seen: Visit) -> Why:
     nodes = [node for node in last["nodes"] if node in last["verdict"]]
     pairs: list[tuple[str, Cell]] = list(told)
     pairs += [("Node", Link(nodes[0], seen.link(f"/nodes/{nodes[0]}")))] if nodes else []
-    return Why(f"Why attempt {place} stopped", capital(last["verdict"]) + ".", tuple(pairs), last["infra"] is True)
+    return Why(
+        f"Why attempt {place} stopped", capital(told_words(last["verdict"])) + ".", tuple(pairs), last["infra"] is True
+    )
 
 
 def _seconds(value: float | None) -> str:
@@ -210,7 +218,9 @@ def _seconds(value: float | None) -> str:
 
 
 def labelling(row: Run, seen: Visit) -> Labelling:
-    said = {one["job"]: f"job {one['job']}: {whose(one)}, {cut(one['verdict'], 60)}" for one in failures(row)}
+    said = {
+        one["job"]: f"job {one['job']}: {whose(one)}, {cut(told_words(one['verdict']), 60)}" for one in failures(row)
+    }
     return Labelling(
         action=seen.link(f"{run_path(row.name)}/labels"),
         jobs=tuple(reversed(list(said.items()))),
@@ -227,7 +237,7 @@ def attempts_table(row: Run, seen: Visit) -> Table:
             str(place),
             one["job"],
             state_chip(one["state"]),
-            cut(one["verdict"], 90),
+            cut(told_words(one["verdict"]), 90),
             span((one["end"] or row.moved_at.timestamp()) - one["start"]) if one["start"] is not None else "waited",
             _seconds(one["parts_s"]["productive"]),
             _seconds(one["parts_s"]["lost_since_checkpoint"]),

@@ -95,7 +95,8 @@ def answer(document: Mapping[str, Any]) -> str:
     best = max(rows, key=gain)
     often = "less" if (best["interval_s"] or 0) < best["daly_s"] else "more"
     others = f" {count(len(rows) - 1, 'other run gains', 'other runs gain')} too." if len(rows) > 1 else ""
-    return f"Save {cut(best['run'], 24)} {often} often: every {span(best['daly_s'])} wins {100 * gain(best):.1f} points.{others}"
+    wins = f"every {span(best['daly_s'])} wins {100 * gain(best):.1f} points"
+    return f"Save {cut(best['run'], 24)} {often} often: {wins}.{others}"
 
 
 def lede(document: Mapping[str, Any]) -> str:
@@ -104,8 +105,8 @@ def lede(document: Mapping[str, Any]) -> str:
     saves = document["checkpoints"]
     failures = document["failures"]["failed_attempts"]
     return (
-        f"{count(saves['saves']['n'], 'save')} measured, {saves['blocking_saves']:,} of them blocking; best intervals rest "
-        f"on {count(failures, 'failure')} and Daly's formula."
+        f"{count(saves['saves']['n'], 'save')} measured, {saves['blocking_saves']:,} of them blocking; best intervals "
+        f"rest on {count(failures, 'failure')} and Daly's formula."
     )
 
 

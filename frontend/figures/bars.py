@@ -9,6 +9,9 @@ from typing import Any
 from frontend.figures.draw import drawn
 from frontend.figures.theme import Theme, axis, font, inert, layout, words
 
+#: Of a bar's panel, in px: what is left for bars and text at the least, and one character of 12 px.
+WIDTH_PX, TEXT_PX = 210, 6.6
+
 
 @dataclass(frozen=True, slots=True)
 class Bar:
@@ -25,8 +28,7 @@ class Bar:
 
 def bars(rows: Sequence[Bar], theme: Theme, narrow: bool, title: str) -> dict[str, Any]:
     """``title``: what the axis counts, with its unit."""
-    top = max((row.high for row in rows), default=1.0) or 1.0
-    room = 1.45 if narrow else 1.3
+    top = room_for(rows)
     certain = [0.0 if row.open else row.low for row in rows]
     names = [inert(shortened(row.name, narrow)) for row in rows]
     fills = [theme["fig-bar"] if row.loud else theme["fig-bar-2"] for row in rows]
@@ -47,12 +49,18 @@ def bars(rows: Sequence[Bar], theme: Theme, narrow: bool, title: str) -> dict[st
             bargap=0.3,
             margin={"l": 8, "r": 8, "t": 4, "b": 40},
             annotations=notes,
-            xaxis=axis(theme, range=[0, top * room], nticks=4, title={"text": title, "font": font(theme)}),
+            xaxis=axis(theme, range=[0, top], nticks=4, title={"text": title, "font": font(theme)}),
             yaxis=axis(theme, autorange="reversed", showgrid=False, automargin=True, type="category")
             | {"tickfont": font(theme, "ink")},
             meta={"height": 64 + 26 * max(1, len(rows))},
         ),
     )
+
+
+def room_for(rows: Sequence[Bar]) -> float:
+    """Where the axis ends, so that each text fits behind its bar."""
+    ends = [row.high / max(0.25, 1 - TEXT_PX * len(row.text) / WIDTH_PX) for row in rows]
+    return max(ends, default=0.0) or 1.0
 
 
 def shortened(name: str, narrow: bool) -> str:
