@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from backend import pipeline
 from backend.clock import unix
@@ -26,6 +27,10 @@ from detectors.joblog.verdict import judge
 #: How long the first report of an attempt waits for those of its other ranks, for its scheduler to tell of the attempt,
 #: and for a launcher that may start the ranks again, in seconds.
 RANKS_S, SCHEDULER_S, LAUNCHER_S = 30.0, 45.0, 300.0
+#: Reports are kept this long after their verdict, and looked through for older ones this often, in seconds: 90 days,
+#: as long as schedulers keep their own records by custom.
+KEPT_S, LOOK_S = 7_776_000.0, 3_600.0
+_SWEPT = "reports swept"
 #: A report belongs to an attempt that began this much later at most: clocks of nodes differ. Seconds.
 SKEW_S = 60.0
 
@@ -67,7 +72,20 @@ def join(watch: Watch) -> bool:
         groups = reports.waiting(session, watch.cluster)
     for group, rows in groups.items():
         _join(watch, group, rows)
-    return False
+    return _sweep(watch)
+
+
+def _sweep(watch: Watch) -> bool:
+    """Now and then forget the reports that are old. True: there are more."""
+    now = watch.clock.now()
+    last = watch.heard.get(_SWEPT)
+    if last is not None and 0 <= (now - last).total_seconds() < LOOK_S:
+        return False
+    with watch.store.write() as session:
+        gone = reports.forget(session, watch.cluster, now - timedelta(seconds=KEPT_S))
+    if not gone:
+        watch.heard[_SWEPT] = now
+    return gone > 0
 
 
 def _join(watch: Watch, group: Group, rows: Sequence[Waiting]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import update
+from sqlalchemy import delete, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlmodel import Session, col, select
@@ -94,6 +94,16 @@ def tick_off(session: Session, cluster: str, ids: Sequence[str]) -> None:
     for some in portions(sorted(ids)):
         mine = (col(WrapReport.cluster) == cluster, col(WrapReport.id).in_(some))
         session.connection().execute(update(WrapReport).where(*mine).values(joined=True))
+
+
+def forget(session: Session, cluster: str, before: datetime, most: int = 500) -> int:
+    """Delete reports whose verdict was drawn and that came before this time, ``most`` at once. How many went."""
+    query = select(WrapReport.id).where(col(WrapReport.cluster) == cluster, col(WrapReport.joined))
+    ids = list(session.exec(query.where(col(WrapReport.received_at) < before).limit(most)))
+    for some in portions(ids, MANY):
+        mine = (col(WrapReport.cluster) == cluster, col(WrapReport.id).in_(some))
+        session.connection().execute(delete(WrapReport).where(*mine))
+    return len(ids)
 
 
 def latest(session: Session, cluster: str, job: str, limit: int) -> list[WrapReport]:

@@ -17,25 +17,56 @@ from backend.wrap.report import headline, person_text
 Send = Callable[[Dict[str, Any], float], str]
 
 
-def mailer(server: str, sender: str, to: Sequence[str]) -> Send:
-    """``server``: HOST:PORT, by default port 25. No account: what runs on compute nodes holds no password."""
-    host, _, number = server.rpartition(":") if server.count(":") == 1 else (server, "", "25")
+class Account:
+    """Who signs in, and the file that holds the password; read when it is needed, and kept nowhere."""
+
+    def __init__(self, user: str = "", password_file: str = "") -> None:
+        self.user, self.password_file = user, password_file
+
+    def sign_in(self, session: smtplib.SMTP) -> None:
+        """Never over a connection that is not proven. Raises OSError, SMTPException."""
+        if self.user:
+            with open(self.password_file, encoding="utf-8") as file:
+                session.login(self.user, file.read().strip())
+
+
+def mailer(server: str, sender: str, to: Sequence[str], account: Account, tls: str = "try") -> Send:
+    """``server``: HOST:PORT, by default port 25, or 465 with ``tls``. ``tls``: "tls" from the first byte, "proven" by
+    STARTTLS, both to a server whose certificate is one of this host's authorities (SSL_CERT_FILE names others); "try":
+    STARTTLS where it is offered, whom we talk to unproven."""
+    host, _, number = (
+        server.rpartition(":") if server.count(":") == 1 else (server, "", "465" if tls == "tls" else "25")
+    )
 
     def send(report: dict[str, Any], until: float) -> str:
         if not number.isdigit():
             return f"{server} is no HOST:PORT"
         mail = compose(report, sender or f"watchkeeper@{socket.getfqdn()}", to)
-        with smtplib.SMTP(host.strip("[]"), int(number), timeout=max(0.05, until - time.monotonic())) as session:
-            session.ehlo()
-            if session.has_extn("starttls"):  # who listens on the way learns nothing; whom we talk to is not proven
-                context = ssl.create_default_context()
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-                session.starttls(context=context)
-                session.ehlo()
+        with _session(host.strip("[]"), int(number), tls, max(0.05, until - time.monotonic())) as session:
+            account.sign_in(session)
             refused = session.send_message(mail, to_addrs=list(to))
         return f"taken, but not for {', '.join(refused)}" if refused else "taken"
 
     return send
+
+
+def _session(host: str, port: int, tls: str, timeout_s: float) -> smtplib.SMTP:
+    """Raises OSError, SMTPException: also where a proven connection is asked for and not to be had."""
+    context = ssl.create_default_context()
+    if tls == "tls":
+        return smtplib.SMTP_SSL(host, port, timeout=timeout_s, context=context)
+    session = smtplib.SMTP(host, port, timeout=timeout_s)
+    try:
+        session.ehlo()
+        if tls == "try":  # who listens on the way learns nothing
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if tls == "proven" or session.has_extn("starttls"):
+            session.starttls(context=context)
+            session.ehlo()
+    except (OSError, smtplib.SMTPException):
+        session.close()
+        raise
+    return session
 
 
 def compose(report: dict[str, Any], sender: str, to: Sequence[str]) -> EmailMessage:

@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from _queue import SimpleQueue
+from _queue import Empty, SimpleQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Log:
             waiting = self._held[OUT] or self._held[ERR]
             try:
                 stream, chunk = self.queue.get(True, WHOLE_S) if waiting else self.queue.get()
-            except Exception:  # noqa: BLE001 - the C queue's Empty has no name that every release knows
+            except Empty:
                 self._let_in()
                 continue
             if chunk is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from _queue import SimpleQueue
+from _queue import Empty, SimpleQueue
 from typing import Any, Callable, Dict
 
 from backend.wrap import evidence
@@ -69,9 +69,10 @@ def senders(options: Options, place: Place, folder: str, report: dict[str, Any])
     people = options.always or report["exit_code"] != 0
     if people and (options.email or options.slack) and speaks(place, folder):
         if options.email:
-            from backend.wrap.mail import mailer
+            from backend.wrap.mail import Account, mailer
 
-            found["mail"] = mailer(options.smtp, options.sender, options.email)
+            account = Account(options.smtp_user, options.smtp_password_file)
+            found["mail"] = mailer(options.smtp, options.sender, options.email, account, options.smtp_tls)
         if options.slack:
             from backend.wrap.server import slacker
 
@@ -112,7 +113,7 @@ def send_all(found: dict[str, Send], report: dict[str, Any], until: float) -> di
     while waiting and time.monotonic() < until:
         try:
             name, word = answers.get(True, max(0.01, until - time.monotonic()))
-        except Exception:  # noqa: BLE001 - the C queue's Empty has no name that every release knows
+        except Empty:
             break
         told[name] = word
         waiting -= 1

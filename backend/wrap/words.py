@@ -22,6 +22,8 @@ Runs CMD as if it stood there alone: its output, signals and exit code are its o
   --token-file FILE    token for it (watchkeeper tokens add NAME --scope ingest)
   --email ADDRESS      mail the report there when CMD fails; may be repeated
   --smtp HOST:PORT     mail server (default: localhost:25)
+  --smtp-user NAME     account there, signed in with --smtp-password-file FILE, over a proven connection only
+  --smtp-tls HOW       proven, tls (from the first byte; port 465), or try (default: proven with an account, else try)
   --sender ADDRESS     whom the mail is from (default: watchkeeper@ this host)
   --slack URL          tell this Slack webhook when CMD fails; file:PATH reads it from a file
   --artifacts GLOB     add these text files to the report, as far as they fit; may be repeated
@@ -42,12 +44,16 @@ VALUES = (
     ("token-file", ""),
     ("email", ""),
     ("smtp", "localhost:25"),
+    ("smtp-user", ""),
+    ("smtp-password-file", ""),
+    ("smtp-tls", ""),
     ("sender", ""),
     ("slack", ""),
     ("artifacts", ""),
     ("artifact-bytes", "262144"),
     ("patience", "15"),
 )
+TLS = ("proven", "tls", "try")
 FLAGS = ("always", "no-pty")
 MANY = ("email", "artifacts")
 ENVIRONMENT = "WATCHKEEPER_WRAP_"
@@ -71,6 +77,12 @@ class Options:
         self.token_file = said["token-file"][-1]
         self.email = [one for word in said["email"] for one in word.replace(",", " ").split()]
         self.smtp = said["smtp"][-1]
+        self.smtp_user, self.smtp_password_file = said["smtp-user"][-1], said["smtp-password-file"][-1]
+        self.smtp_tls = said["smtp-tls"][-1] or ("proven" if self.smtp_user else "try")
+        if self.smtp_tls not in TLS or (self.smtp_user and self.smtp_tls == "try"):
+            raise WordError("--smtp-tls is proven, tls or try; with --smtp-user it is proven or tls")
+        if bool(self.smtp_user) != bool(self.smtp_password_file):
+            raise WordError("--smtp-user and --smtp-password-file belong together")
         self.sender = said["sender"][-1]
         self.slack = said["slack"][-1]
         self.artifacts = [word for word in said["artifacts"] if word]

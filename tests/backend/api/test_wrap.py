@@ -9,7 +9,7 @@ import pytest
 from sqlmodel import select
 
 from backend import joining, pipeline
-from backend.clock import unix
+from backend.clock import ManualClock, unix
 from backend.facts import AttemptFacts, Batch
 from backend.model.events import Event
 from backend.model.reports import WrapReport
@@ -245,3 +245,15 @@ def test_a_thousand_ranks_are_joined_into_one_verdict(site: Site) -> None:
     joining.join(site.watch)
     (event,) = events(site)
     assert (event.code, event.attrs["rank"], event.node) == ("ecc_uncorrectable", "617", "gpu-0617")
+
+
+def test_reports_are_forgotten_long_after_their_verdict(site: Site) -> None:
+    send(site, report())
+    joining.join(site.watch)
+    assert isinstance(site.watch.clock, ManualClock)
+    site.watch.clock.set(site.watch.clock.now() + timedelta(seconds=joining.KEPT_S + 2 * joining.LOOK_S))
+    while joining.join(site.watch):
+        pass
+    with site.parts.store.read() as session:
+        assert session.exec(select(WrapReport)).all() == []
+    assert len(events(site)) == 1, "the verdict stays"
