@@ -213,6 +213,15 @@ class Slack(Section):
         return given
 
 
+class Summary(Section):
+    url: str = Field(
+        pattern=r"^https?://[^\s/]+\S*$", description="Where chat/completions is, as in http://127.0.0.1:8080/v1."
+    )
+    model: str = Field("default", description="Model that is asked for.")
+    key: SecretStr | None = Field(None, description="API key, where the server wants one.")
+    timeout_s: float = Field(20.0, gt=0, le=120, description="Longest wait for a summary, in seconds.")
+
+
 class Incidents(Section):
     hold_s: float = Field(1800.0, ge=0, description="Seen and clear for this long before an incident may resolve.")
     fold_s: float = Field(2100.0, ge=0, description="Late victims of the same job fold in for this long (35 min).")
@@ -228,6 +237,9 @@ class Settings(Section):
     cluster: tuple[Cluster, ...] = Field((Cluster(),), min_length=1, description="One table a cluster.")
     email: Email | None = None
     slack: Slack | None = None
+    summary: Summary | None = Field(
+        None, description="A language model that sums up quoted lines for people; off unless set, and never decides."
+    )
     incidents: Incidents = Field(default_factory=Incidents)
     policy: Policy = Field(default_factory=Policy)
     security: Security = Field(default_factory=Security)
