@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
@@ -17,11 +17,14 @@ from backend.api.guard import Reader, parts_of, watch_of
 from backend.api.incidents import Similar
 from backend.api.labels import LabelRow, row_of
 from backend.api.nodes import json
+from backend.api.problems import Problem
 from backend.auth import Person
+from backend.clients.summaries import SummaryError, summary_of
 from backend.clock import utc
 from backend.identity import limits
 from backend.registry import Parts
 from backend.security.redact import MASK, redact
+from backend.settings import Settings
 from backend.store import labels, reports
 from backend.watch import Watch
 from backend.writes import Missing
@@ -90,10 +93,17 @@ class JobVerdict(BaseModel):
     excerpt: list[str] = Field(description="The telling lines of its logs, secrets masked.")
     similar: list[Similar] = Field(description="At most three past failures with what people said they were.")
     labels: list[LabelRow] = Field(description="What people said of this verdict, newest first.")
+    summary: str = Field("", description="The quoted lines, summed up by the site's model; decides nothing.")
 
 
 @router.get("/{job}/verdict", operation_id="read_job_verdict", response_model=JobVerdict)
-def read_job_verdict(job: str, person: Reader, watch: Annotated[Watch, Depends(watch_of)]) -> Response:
+def read_job_verdict(
+    job: str,
+    person: Reader,
+    watch: Annotated[Watch, Depends(watch_of)],
+    parts: Annotated[Parts, Depends(parts_of)],
+    summary: Annotated[bool, Query(description="Also ask the site's language model, where settings name one.")] = False,
+) -> Response:
     """Why a job failed, by its logs: the class, the telling lines, and past failures that it resembles."""
     theirs(watch, person, job)
     model = watch.verdicts.learned if watch.verdicts is not None else None
@@ -115,7 +125,18 @@ def read_job_verdict(job: str, person: Reader, watch: Annotated[Watch, Depends(w
             "similar": learn.similar(model, event),
             "labels": [row_of(row) for row in said],
         }
-    return json(shown)
+    return json(shown | {"summary": _summed_up(parts.settings, shown) if summary else ""})
+
+
+def _summed_up(settings: Settings, shown: Mapping[str, Any]) -> str:
+    """Raises Problem where no model is set or it gives no answer; the verdict stands without it."""
+    if settings.summary is None:
+        raise Problem(409, "No language model is set for summaries; set [summary] url to have one, or leave it off.")
+    lines = [line for line in (shown["first"], *shown["excerpt"]) if line]
+    try:
+        return summary_of(settings.summary, str(shown["sentence"]), lines) if lines else ""
+    except SummaryError as error:
+        raise Problem(503, f"No summary: {error}. The verdict stands without it.") from error
 
 
 def theirs(watch: Watch, person: Person, job: str) -> None:

@@ -110,6 +110,8 @@ def test_what_a_jobs_logs_came_to_is_read_with_its_lines_and_what_people_said(si
     assert found["excerpt"] == ["rank 3 died", "blobgate: quota exceeded"] and found["similar"] == []
     assert [one["cause"] for one in found["labels"]] == ["disk_full"]
     problem(local.get("/api/v1/jobs/9/verdict"), 404)
+    assert found["summary"] == ""
+    assert "model" in problem(local.get("/api/v1/jobs/41207/verdict", params={"summary": "1"}), 409)["detail"]
 
 
 def test_what_was_learnt_is_read_in_numbers_and_says_so_while_it_is_nothing(site: Site, local: TestClient) -> None:
