@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.services.need import find
+
 #: program -> Debian package
 PROGRAMS = {
     "prometheus": "prometheus",
@@ -19,6 +21,7 @@ PROGRAMS = {
     "mariadbd": "mariadb-server",
     "munged": "munge",
     "chromium": "chromium",
+    "systemd-journal-remote": "systemd-journal-remote",
 }
 EXTRA = ("slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", "slurm-wlm-mysql-plugin", "fonts-dejavu-core")
 POSTGRES = Path("/usr/lib/postgresql")
@@ -26,9 +29,7 @@ POSTGRES = Path("/usr/lib/postgresql")
 
 def missing() -> list[str]:
     """Debian packages whose program is not on this machine."""
-    packages = [
-        p for program, p in PROGRAMS.items() if not (shutil.which(program) or Path("/usr/sbin", program).exists())
-    ]
+    packages = [package for program, package in PROGRAMS.items() if find(program) is None]
     if not any(POSTGRES.glob("*/bin/initdb")):
         packages.append("postgresql")
     if {"slurmctld", "slurmdbd", "slurmrestd", "chromium"} & set(packages):

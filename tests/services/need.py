@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 #: Where Debian keeps programs that are not on everybody's PATH.
-PLACES = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/lib/postgresql/*/bin")
+PLACES = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/lib/postgresql/*/bin", "/usr/lib/systemd")
 
 
 def find(program: str) -> Path | None:
