@@ -154,6 +154,7 @@ class RunRow:
     nodes: str  #: on how many nodes
     state: Chip  #: running, or hit by an incident
     since: str  #: when this attempt started
+    href: str = ""  #: the page of its run
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +335,7 @@ class Incident:
     similar: tuple[Alike, ...]  #: past failures that its job's logs resemble
     labelling: Labelling  #: was this right, and what was it really?
     timeline: tuple[Line, ...]  #: everything that happened, oldest first
+    run: Link = Link("", "")  #: the page of its job's run; empty = it hit no job
 
 
 @dataclass(frozen=True, slots=True)

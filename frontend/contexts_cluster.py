@@ -44,6 +44,7 @@ class NodePage:
     versions: tuple[VersionRow, ...]  #: what it runs
     cards: tuple[SeatRow, ...]  #: which GPUs sat in it, newest first
     cables: tuple[tuple[str, str], ...]  #: port and leaf, mount and server
+    runs: tuple[Link, ...] = ()  #: the runs of its last jobs, the newest first
 
 
 @dataclass(frozen=True, slots=True)

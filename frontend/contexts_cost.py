@@ -89,6 +89,7 @@ class ReliabilityPage:
     lemons: Table  #: nodes that stand out
     tables: tuple[Table, ...]  #: chains, exclusions, repairs, components
     note: str  #: what was left out
+    links: tuple[Link, ...]  #: weekly report, storage, planner, definitions
 
 
 @dataclass(frozen=True, slots=True)

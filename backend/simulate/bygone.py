@@ -15,6 +15,8 @@ DAYS = 28
 #: Longest attempt, seconds between rows of steps, between saves, and how long a save blocks.
 LONGEST_S, ROW_S, SAVE_EVERY_S, SAVE_S = 22 * 3600.0, 900.0, 2700.0, 42.0
 #: How often an attempt fails, and shares of why: a node lost, no cause told, memory of the job's own.
+#: Nodes of a run that keep the numbers of its jobs apart from those of the next.
+NODES = 16
 FAILS, NODE, MEMORY = 0.34, 0.62, 0.2
 #: The node that is lost far more often than others, and what users leave out without a reason.
 LEMON, FEARED = "gpu-017", ("gpu-017", "gpu-030")
@@ -48,7 +50,7 @@ def _first(site: Site, run: Run) -> int:
 
 
 def _run(found: Bygone, dice: random.Random, run: Run, first: int, now: float) -> None:
-    at, job, reached = now - DAYS * DAY_S + dice.uniform(0, 7200), run.first_job - 9000, 1000
+    at, job, reached = now - DAYS * DAY_S + dice.uniform(0, 7200), run.first_job - 20_000 + 3000 * first // NODES, 1000
     last = now - 2400.0
     restart = 0
     out: tuple[str, ...] = ()

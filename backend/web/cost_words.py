@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from backend.web.base import Visit
 from frontend.contexts import Figure, Told, Twin
@@ -108,3 +109,8 @@ def pick(document: Mapping[str, Any], *path: str) -> Any:
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
+
+
+def run_path(name: str) -> str:
+    """The page of a run, or of the run of a job."""
+    return f"/runs/{quote(name, safe='')}"

@@ -17,6 +17,7 @@ from backend.identity import limits
 from backend.web import decision, evidence
 from backend.web import told as told_of
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
+from backend.web.cost_words import run_path
 from backend.web.past import node_path
 from frontend import chips, sentences
 from frontend.contexts import DeedRow, Hypothesis, Incident, Line, Link, Told
@@ -112,6 +113,7 @@ def context(session: Session, seen: Visit, story: IncidentStory, told: Told | No
         similar=told_of.alike(session, seen, story),
         labelling=told_of.labelling(session, seen, story),
         timeline=timeline(story, seen),
+        run=Link(f"Run of job {row.job}", seen.link(run_path(row.job))) if row.job else Link("", ""),
     )
 
 

@@ -21,6 +21,7 @@ from backend.model.past import DeviceSpan
 from backend.snapshots import Snapshots
 from backend.web import past
 from backend.web.base import NoPage, Visit, frame, page, visit
+from backend.web.cost_words import run_path
 from backend.web.figures import as_json, as_sheet
 from backend.web.past import Bar
 from frontend.contexts import Link, Twin
@@ -31,6 +32,7 @@ from frontend.words import age, ago, capital, clock, first, sentence
 
 Seen = Annotated[Visit, Depends(visit)]
 MOST_CARDS = 64
+MOST_RUNS = 8
 
 
 def router(pages: Environment) -> APIRouter:
@@ -141,7 +143,14 @@ def of_node(session: Session, seen: Visit, node: str, days: int) -> NodePage:
         versions=versions(found, odd, seen),
         cards=tuple(seat(row, seen, of_its_node=True) for row in newest_first(found.devices)[:MOST_CARDS]),
         cables=tuple((tie.port, f"{tie.peer} {tie.peer_port}".strip()) for tie in found.cables),
+        runs=runs_of(found, seen),
     )
+
+
+def runs_of(found: NodeHistory, seen: Visit) -> tuple[Link, ...]:
+    """The runs of the last jobs that held it, the newest first."""
+    jobs = dict.fromkeys(one.span.job for one in reversed(found.jobs))
+    return tuple(Link(f"Job {job}", seen.link(run_path(job))) for job in list(jobs)[:MOST_RUNS])
 
 
 def stands(found: NodeHistory) -> bool:

@@ -13,6 +13,7 @@ from backend.answers.pulse import Pulses, pulses
 from backend.facts import AttemptFacts
 from backend.web import cells, decision, shown
 from backend.web.base import Visit, frame, page, visit
+from backend.web.cost_words import run_path
 from frontend import chips, sentences
 from frontend.contexts import Ask, Chip, Dark, Link, Now, RunRow, Seen
 from frontend.words import age, ago, bare, clock, count, first, number, of_device, span
@@ -145,6 +146,7 @@ def runs(answer: NowAnswer, seen: Visit) -> tuple[RunRow, ...]:
             nodes=number(len(a.nodes)),
             state=state(a),
             since=since(a),
+            href=seen.link(run_path(a.job)),
         )
         for a in rows
     )

@@ -179,11 +179,12 @@ def lede(plan: Mapping[str, Any] | None) -> str:
 def measures(plan: Mapping[str, Any], seen: Visit) -> tuple[Measure, ...]:
     gpus = plan["plan"]["nodes"] * plan["plan"]["gpus_per_node"]
     days, failures = plan["plan"]["days"], amount(plan["failures_expected"])
+    span_ = "1 day" if days == 1 else f"{days:g} days"
     return (
         measure(seen, "Expected ETTR", f"{plan['ettr']:.3f}", "", f"{number(gpus)} GPUs", "expected"),
-        measure(seen, "A failure every", _span(plan["mttf_s"]), "", f"{failures} in {days:g} days", "mttf"),
+        measure(seen, "A failure every", _span(plan["mttf_s"]), "", f"{failures} in {span_}", "mttf"),
         measure(seen, "Save every", _span(plan["interval_s"]), "", f"Young: {_span(plan['young_s'])}", "save"),
-        measure(seen, "Spare nodes", number(plan["standby_p99"]), "", f"99 of 100 times, for {days:g} days", "standby"),
+        measure(seen, "Spare nodes", number(plan["standby_p99"]), "", f"99 of 100 times, for {span_}", "standby"),
         measure(seen, "Lost a day", amount(plan["lost_gpu_hours_day"]), "GPU-hours", "not training", "gpu-hours"),
     )  # fmt: skip
 

@@ -118,6 +118,12 @@ def context(session: Session, seen: Visit, days: int) -> ReliabilityPage:
         lemons=lemons(document, seen),
         tables=tables(document, seen),
         note=note(document),
+        links=(
+            Link("Weekly report", seen.link("/reliability/report")),
+            Link("Storage & checkpoints", seen.link("/storage")),
+            Link("Planner", seen.link("/planner")),
+            Link("Definitions", seen.link("/definitions")),
+        ),
     )
 
 

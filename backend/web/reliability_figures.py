@@ -207,4 +207,6 @@ def lost_by(document: Mapping[str, Any], by: str, title: str, what: str) -> Draw
 
 
 def _name(name: str, by: str) -> str:
+    if name.startswith("unknown") or name == "not known":
+        return "Not known"
     return capital(kind_words(name)) if by == "cause" else cut(name or "not known")

@@ -17,7 +17,7 @@ from backend.clock import utc
 from backend.model.reckoning import Run
 from backend.store import reckoning
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, page, visit
-from backend.web.cost_words import Drawing, amount, bounds, cut, plot_of, share, twin_of
+from backend.web.cost_words import Drawing, amount, bounds, cut, plot_of, run_path, share, twin_of
 from backend.web.figures import as_json, as_sheet
 from frontend.contexts import Chip, Link, Told
 from frontend.contexts_cost import Cell, Labelling, RunPage, Table, Why
@@ -47,13 +47,8 @@ ORDER: tuple[tuple[str, Tone], ...] = (
     ("hang", "hang"),
     ("teardown", "other"),
 )
-#: Attempts drawn: of more the newest.
-MOST_DRAWN, MOST_LISTED = 30, 100
-
-
-def run_path(name: str) -> str:
-    """The page of a run, or of the run of a job."""
-    return f"/runs/{quote(name, safe='')}"
+#: Attempts drawn, and listed: of more the newest.
+MOST_DRAWN, MOST_LISTED = 16, 25
 
 
 def router(pages: Environment) -> APIRouter:

@@ -10,8 +10,8 @@ from sqlmodel import Session
 
 from backend.answers.runs import RunList, run_list
 from backend.web.base import Visit, frame, page, visit
-from backend.web.cost_words import bounds, cut, share
-from backend.web.run import run_path
+from backend.web.cost_words import bounds, cut, run_path, share
+from backend.web.run import told_words
 from frontend.contexts import Chip, Count, Link
 from frontend.contexts_cost import Cell, RunsPage, Table
 from frontend.words import ago, count, number
@@ -65,7 +65,9 @@ def answer(found: RunList, seen: Visit) -> str:
     if not today:
         return f"{count(running, 'run')} {'is' if running == 1 else 'are'} running; none failed in the last 24 h."
     said = f"{count(len(today), 'run')} failed in the last 24 h"
-    return f"{said}, {len(theirs):,} of them with hardware at fault; {number(running)} running."
+    if len(today) == len(theirs):
+        return f"{said}, with hardware at fault; {number(running)} running."
+    return f"{said}, {len(theirs):,} with hardware at fault; {number(running)} running."
 
 
 def lede(found: RunList) -> str:
@@ -104,7 +106,9 @@ def table(found: RunList, seen: Visit, state: str) -> Table:
 
 def row(one: dict[str, Any], seen: Visit) -> tuple[Cell, ...]:
     lost = bounds([one["lost_low_gpu_s"] / 3600, one["lost_high_gpu_s"] / 3600])
-    failed = f"{cut(one['failed_why'], 70)}, {ago(one['failed_at'], seen.now)}" if one["failed_at"] else "none"
+    failed = (
+        f"{cut(told_words(one['failed_why']), 70)}, {ago(one['failed_at'], seen.now)}" if one["failed_at"] else "none"
+    )
     theirs = f", {one['infra_failures']} hardware" if one["infra_failures"] else ""
     return (
         Link(cut(one["name"]), seen.link(run_path(one["name"]))),

@@ -10,10 +10,9 @@ from jinja2 import Environment
 from sqlmodel import Session
 
 from backend.web.base import NoPage, Visit, frame, page, visit
-from backend.web.cost_words import Drawing, amount, cut, measure, plot_of, twin_of
+from backend.web.cost_words import Drawing, amount, cut, measure, plot_of, run_path, twin_of
 from backend.web.figures import as_json, as_sheet
 from backend.web.reliability import days_of, ranges, whole
-from backend.web.run import run_path
 from frontend.contexts import Link
 from frontend.contexts_cost import Measure, StoragePage, Table
 from frontend.figures.bars import Bar, bars

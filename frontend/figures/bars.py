@@ -10,7 +10,7 @@ from frontend.figures.draw import drawn
 from frontend.figures.theme import Theme, axis, font, inert, layout, words
 
 #: Of a bar's panel, in px: what is left for bars and text at the least, and one character of 12 px.
-WIDTH_PX, TEXT_PX = 210, 6.6
+WIDTH_PX, TEXT_PX = 165, 6.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def room_for(rows: Sequence[Bar]) -> float:
 
 
 def shortened(name: str, narrow: bool) -> str:
-    most = 18 if narrow else 30
+    most = 16 if narrow else 24
     return name if len(name) <= most else name[: most - 1] + "…"
 
 

@@ -22,6 +22,8 @@ MINUTES = (
     (24, "1 day"),
     (168, "1 week"),
 )
+#: A log axis spans at least this factor: one point alone must still be read.
+LEAST_SPAN = 30.0
 #: Ticks of a log axis of sizes.
 DOUBLES = tuple((float(2**k), f"{2**k:,}") for k in range(21))
 
@@ -148,6 +150,9 @@ def _log_axis(
 ) -> dict[str, Any]:
     held = [v for v in values if v and math.isfinite(v) and v > 0] or [1.0]
     low, high = min(held) / 1.5, max(held) * 1.5
+    if high / low < LEAST_SPAN:
+        middle = math.sqrt(low * high)
+        low, high = middle / math.sqrt(LEAST_SPAN), middle * math.sqrt(LEAST_SPAN)
     shown = [(v, text) for v, text in ticks if low <= v <= high]
     every = shown[:: max(1, -(-len(shown) // most))]
     return axis(

@@ -41,7 +41,7 @@ def test_a_node_tells_what_it_went_through_and_what_it_runs(client: TestClient) 
     assert "gpu-021 is suspect: its scheduler has it out (drain by watchkeeper)" in page
     assert "In 7 days it ran 3 jobs and had 0 incidents; it was out for 40 min." in page
     assert "47 of 48 of its kind run 575.51.03" in page and "mlx5_7/1" in page and "/devices/GPU-0020-1" in page
-    assert "in 24 h it ran" in text(client, "/nodes/gpu-021?days=1")
+    assert "In 24 h it ran" in text(client, "/nodes/gpu-021?days=1")
     assert "Nobody tells what it runs" not in page
 
 
