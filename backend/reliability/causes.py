@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any
 
 from backend.facts import AttemptFacts, IncidentFacts
@@ -91,22 +92,46 @@ class Around:
     """Finds the causes that were seen around a time, on nodes or in a job."""
 
     def __init__(self, causes: Sequence[Cause]) -> None:
-        self._by_node: defaultdict[str, list[Cause]] = defaultdict(list)
-        self._by_job: defaultdict[str, list[Cause]] = defaultdict(list)
+        by_node: defaultdict[str, list[Cause]] = defaultdict(list)
+        by_job: defaultdict[str, list[Cause]] = defaultdict(list)
         for cause in sorted(causes, key=lambda c: c.begin):
             for node in cause.nodes:
-                self._by_node[node].append(cause)
+                by_node[node].append(cause)
             if cause.job:
-                self._by_job[cause.job].append(cause)
+                by_job[cause.job].append(cause)
+        self._by_node = {node: _Queue(rows) for node, rows in by_node.items()}
+        self._by_job = {job: _Queue(rows) for job, rows in by_job.items()}
 
     def find(self, attempt: AttemptFacts, at: float) -> list[Cause]:
         """In the order they began; each once."""
-        found: dict[int, Cause] = {}
-        lists = [self._by_node[n] for n in attempt.nodes if n in self._by_node]
-        for causes in [*lists, self._by_job.get(attempt.job, [])]:
-            last = bisect_right(causes, at + AFTER_S, key=lambda c: c.begin)
-            found |= {id(c): c for c in causes[:last] if c.end >= at - BEFORE_S}
-        return sorted(found.values(), key=lambda c: (c.begin, c.incident, c.entity))
+        found: list[Cause] = []
+        if self._by_node:
+            for node in attempt.nodes:
+                if node in self._by_node:
+                    found += self._by_node[node].around(at)
+        if attempt.job in self._by_job:
+            found += self._by_job[attempt.job].around(at)
+        if len(found) < 2:
+            return found
+        return sorted({id(c): c for c in found}.values(), key=lambda c: (c.begin, c.incident, c.entity))
+
+
+class _Queue:
+    """Causes in the order they began; ``_ends``: the latest end of each and all before it."""
+
+    def __init__(self, causes: list[Cause]) -> None:
+        self._causes = causes
+        self._begins = [c.begin for c in causes]
+        self._ends = list(accumulate((c.end for c in causes), max))
+
+    def around(self, at: float) -> list[Cause]:
+        place = bisect_right(self._begins, at + AFTER_S)
+        found: list[Cause] = []
+        while place and self._ends[place - 1] >= at - BEFORE_S:
+            place -= 1
+            if self._causes[place].end >= at - BEFORE_S:
+                found.append(self._causes[place])
+        return found
 
 
 def judge(attempt: AttemptFacts, failed: bool, log_class: str | None, seen: Sequence[Cause], table: Causes) -> Verdict:

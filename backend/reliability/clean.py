@@ -48,15 +48,20 @@ def began(attempt: AttemptFacts) -> tuple[float, float, str, int]:
 
 def _settled(attempt: AttemptFacts) -> AttemptFacts:
     state = state_of(attempt.state)
-    nodes = tuple(dict.fromkeys(attempt.nodes))
+    nodes = attempt.nodes if len(set(attempt.nodes)) == len(attempt.nodes) else tuple(dict.fromkeys(attempt.nodes))
     over = ended(attempt)
     waits = state == "PENDING" or (state in REQUEUED and not over)
     start = None if waits or (over and attempt.start is None) else attempt.start
-    return replace(attempt, state=state, nodes=nodes, start=start, end=attempt.end if over else None)
+    end = attempt.end if over else None
+    if state is attempt.state and nodes is attempt.nodes and start is attempt.start and end is attempt.end:
+        return attempt
+    return replace(attempt, state=state, nodes=nodes, start=start, end=end)
 
 
 def _told_once(rows: list[AttemptFacts]) -> list[AttemptFacts]:
     """One of each attempt: of rows that agree in submit or start, the one that knows most; later rows win ties."""
+    if len(rows) == 1:
+        return rows
     kept: list[AttemptFacts] = []
     for row in sorted(rows, key=lambda row: row.submit if row.submit is not None else -math.inf):
         twin = next((i for i, other in enumerate(kept) if _same(row, other)), None)

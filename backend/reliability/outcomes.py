@@ -12,6 +12,9 @@ FAILED = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "LAUNCH
 UNFAILED = frozenset({"COMPLETED", "TIMEOUT", "DEADLINE", "PREEMPTED", "CANCELLED", "REVOKED"})
 #: The scheduler put the job back into the queue: the attempt is over, the job is not.
 REQUEUED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+OVER = FAILED | UNFAILED
+#: What most records say, ready as it is.
+KNOWN = FAILED | UNFAILED | REQUEUED | {"PENDING", "RUNNING", "COMPLETING"}
 #: The node is the cause by the state alone.
 NODE_STATES = frozenset({"NODE_FAIL", "BOOT_FAIL"})
 #: Names under which a scheduler, an agent of the cluster or we ask for a requeue; another name is a person's.
@@ -24,6 +27,8 @@ _WORD = re.compile(r"[A-Z_]+")
 
 def state_of(text: str) -> str:
     """The bare word of a state as schedulers print it: ``CANCELLED by 1001``, ``NODE_FAIL+``, ``node_fail``."""
+    if text in KNOWN:
+        return text
     word = _WORD.match(text.strip().upper())
     return word.group() if word else "UNKNOWN"
 
@@ -37,7 +42,7 @@ def asked_by_person(requeued_by: str) -> bool:
 def ended(attempt: AttemptFacts) -> bool:
     """It is over. A running or waiting attempt may carry the end it will have at the latest: that is none."""
     state = state_of(attempt.state)
-    return state in FAILED | UNFAILED or (state in REQUEUED and attempt.start is not None and attempt.end is not None)
+    return state in OVER or (state in REQUEUED and attempt.start is not None and attempt.end is not None)
 
 
 def failed(attempt: AttemptFacts, following: AttemptFacts | None) -> bool:

@@ -57,6 +57,8 @@ class Run:
     @cached_property
     def attempts(self) -> tuple[AttemptFacts, ...]:
         """All attempts in the order they began."""
+        if len(self.lanes) == 1 and len(self.lanes[0].attempts) == 1:
+            return self.lanes[0].attempts
         return tuple(sorted((a for lane in self.lanes for a in lane.attempts), key=began))
 
 
