@@ -56,6 +56,7 @@ from backend.notify.base import Notifier
 from backend.notify.email import EmailNotifier
 from backend.notify.slack import SlackNotifier
 from backend.proposals import reconsider
+from backend.registry_hands import with_hands
 from backend.ring import Ring
 from backend.settings import Cluster, Policy, Prometheus, Settings
 from backend.store import cluster as cluster_rows
@@ -124,8 +125,9 @@ def build(
     tails = {one.name: Tails(tails_folder(settings, one.name), one.logs.tail_bytes) for one in settings.cluster}
     for cluster in settings.cluster:
         slurm = slurm_of(cluster)
-        backend = (backends or {}).get(cluster.name) or backend_of(cluster, slurm, clock)
-        rules = rules_of(settings, tuple(notifiers), simulated)
+        backend = (backends or {}).get(cluster.name) or with_hands(cluster, backend_of(cluster, slurm, clock), clock)
+        check_s = sum(check.timeout_s for check in cluster.hands.check)
+        rules = replace(rules_of(settings, tuple(notifiers), simulated), check_s=check_s)
         own = catalogue.with_thresholds(cluster.thresholds)
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
         mode: Mode = "read" if role == "api" else "write"

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from backend import settings_file
+from backend.settings_acting import Hands as Hands
 from backend.settings_acting import Policy as Policy
 from backend.settings_counting import Archive, Reliability, Report
 from backend.settings_file import PREFIX, Mistake, Place, Tree, dotted, fields, is_scalar, is_secret, section_of
@@ -170,6 +171,7 @@ class Cluster(Section):
     prometheus: tuple[Prometheus, ...] = Field((), description="Prometheus servers to pull from.")
     slurm: Slurm | None = Field(None, description="Slurm as a source and as the hand that acts.")
     kubernetes: Kubernetes | None = Field(None, description="Kubernetes as a source and as the hand that acts.")
+    hands: Hands = Field(default_factory=Hands, description="What acts beside the scheduler.")
     logs: Logs = Field(default_factory=Logs, description="Log files, the journal, Loki, and logs of jobs.")
     interval_s: float = Field(15.0, ge=1, description="Distance of telemetry ticks, in seconds.")
     lateness_s: float | None = Field(
