@@ -71,6 +71,7 @@ ablation: $(STAMP)
 score-logs: $(STAMP)
 	$(BIN)/python -m tests.detectors.joblog.score
 	$(BIN)/python -m tests.detectors.joblog.score_fresh
+	$(BIN)/python -m tests.detectors.joblog.score_dressed
 	$(BIN)/python -m tests.detectors.kernel.score
 
 # Reads the public samples in ../shared/data, where they are.
