@@ -80,7 +80,7 @@ test-samples: $(STAMP)
 
 # Slow, run by hand: a million random and mutated lines for each parser of logs, none raises, none takes long.
 test-logs: $(STAMP)
-	$(BIN)/python -m pytest -m slow tests/detectors
+	$(BIN)/python -m pytest -m slow tests/detectors tests/backend/ingest/test_lineforms_million.py
 
 # Slow, run by hand (20 minutes): 100,000 random hostlists there and back and against scontrol, 10,000 interleavings.
 test-slurm: $(STAMP)
