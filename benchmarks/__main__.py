@@ -5,7 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks import allocations, fleet, follow, history, kernel_scan, line, replay, start, tick, verdict, wrap
+from benchmarks import (
+    allocations,
+    fleet,
+    follow,
+    history,
+    kernel_scan,
+    line,
+    replay,
+    rollups,
+    start,
+    tick,
+    verdict,
+    wrap,
+)
 
 ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "tick": tick.run,
@@ -19,6 +32,7 @@ ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "kernel_scan": kernel_scan.run,
     "allocations": allocations.run,
     "wrap": wrap.run,
+    "rollups": rollups.run,
 }
 
 

@@ -322,11 +322,10 @@ def attempts(row: Run) -> Drawing:
         )
         for place, one in told
     )
-    more = f" The newest {MOST_DRAWN} of {len(told)}." if len(told) > MOST_DRAWN else ""
+    more = f"The newest {MOST_DRAWN} of {len(told)}." if len(told) > MOST_DRAWN else ""
     return Drawing(
         title=capital(count(row.attempts, "attempt")),
-        note="Blue was productive; light is start-up and load; outlined waited, or is not told; red hatch was lost "
-        f"since the save; amber bars hung.{more}",
+        note=more,
         defined="productive",
         label=f"{count(len(lines), 'attempt')} of run {row.name} on one time axis.",
         caption="Within an attempt the parts stand in their usual order.",

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from jinja2 import meta
 
-from frontend import contexts, contexts_cluster
+from frontend import contexts, contexts_cluster, contexts_cost
 from frontend.render import TEMPLATES, environment
 
-#: The environment's own, and the macros that templates import as ``p`` and ``h``.
-GLOBALS = {"static", "p", "h"}
-MODULES = (contexts, contexts_cluster)
+#: The environment's own, and the macros that templates import as ``p``, ``h`` and ``c``.
+GLOBALS = {"static", "p", "h", "c"}
+MODULES = (contexts, contexts_cluster, contexts_cost)
 
 
 def used(name: str) -> set[str]:

@@ -85,7 +85,8 @@ def test_topology_jobs_lines_and_telemetry_go_out_in_this_order(
 ) -> None:
     turn(clock, simulation, poster, 5)
     routes = list(dict.fromkeys(route for route, _ in server.seen))
-    assert routes[:2] == ["topology", "jobs"] and set(routes) == {"topology", "jobs", "logs", "remote-write"}
+    told = {"topology", "jobs", "logs", "steps", "checkpoints", "remote-write"}
+    assert routes[:2] == ["topology", "jobs"] and set(routes) == told
     assert Counter(route for route, _ in server.seen)["topology"] == 1
     assert len(server.seen[0][1]["nodes"]) == 48
     assert {row["run"] for row in server.rows("jobs")} == {run.name for run in simulation.world.site.runs}
