@@ -324,13 +324,15 @@ def is_loopback(peer: str | None, bind: str, headers: Mapping[str, str]) -> bool
     A web page open in somebody's browser here must not pass for a local program: the Host and Origin it sends
     (names, never addresses of ours) have to be loopback too.
     """
-    if not (_is_local(peer or "") and _is_local(bind)):
+    if not (is_loopback_address(peer or "") and is_loopback_address(bind)):
         return False
     sent = {name.lower(): value for name, value in headers.items()}
     if any(name in FORWARDING or name.startswith("x-forwarded-") for name in sent):
         return False
     host, origin = sent.get("host"), sent.get("origin")
-    return (host is None or _is_local(_host_of(f"//{host}"))) and (origin is None or _is_local(_host_of(origin)))
+    return (host is None or is_loopback_address(_host_of(f"//{host}"))) and (
+        origin is None or is_loopback_address(_host_of(origin))
+    )
 
 
 def _host_of(url: str) -> str:
@@ -340,7 +342,8 @@ def _host_of(url: str) -> str:
         return ""
 
 
-def _is_local(host: str) -> bool:
+def is_loopback_address(host: str) -> bool:
+    """True for localhost and every address of loopback."""
     if host.lower() == "localhost":
         return True
     try:

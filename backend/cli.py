@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ROLES = ("all", "observe", "api")
+PEOPLE = ("vendor", "viewer", "operator", "approver", "admin")
 
 
 class Words(argparse.ArgumentParser):
@@ -83,6 +84,11 @@ def _doctor(doctor: Words) -> None:
 def _database(database: Words) -> None:
     actions = database.add_subparsers(dest="action", required=True, metavar="ACTION")
     _config(actions.add_parser("upgrade", help="bring the tables up to this version"))
+    chain = actions.add_parser("audit", help="who did what, newest first")
+    chain.add_argument("--verify", action="store_true", help="check the whole chain, and print its newest hash")
+    chain.add_argument("--limit", type=int, default=50, help="how many rows (default: 50)")
+    chain.add_argument("--json", action="store_true", help="one JSON object a row")
+    _config(chain)
     sums = actions.add_parser("rollups", help="sums per hour against what they were made of")
     sums.add_argument("--check", action="store_true", help="only compare; what it does anyway")
     sums.add_argument("--rebuild", action="store_true", help="count all anew first")
@@ -200,19 +206,37 @@ def _users(users: Words) -> None:
     actions = users.add_subparsers(dest="action", required=True, metavar="ACTION")
     add = actions.add_parser("add", help="add a person, or give a known one a new password and role")
     add.add_argument("name")
-    add.add_argument("--role", choices=("viewer", "operator", "approver", "admin"), default="viewer")
+    add.add_argument("--role", choices=PEOPLE, default="viewer")
     add.add_argument("--password-file", type=path, help="read the password from this file instead of asking")
-    _config(add)
-    _config(actions.add_parser("list", help="who may sign in"))
+    role = actions.add_parser("role", help="give a person another role; their open sessions end")
+    role.add_argument("name")
+    role.add_argument("role", choices=PEOPLE)
+    role.add_argument("--everywhere", action="store_true", help="take their limits away")
+    for command in (add, role):
+        _limits(command)
+    disable = actions.add_parser("disable", help="no more sign-ins; their open sessions end")
+    disable.add_argument("name")
+    for command in (add, role, disable, actions.add_parser("list", help="who may sign in")):
+        _config(command)
 
 
 def _tokens(tokens: Words) -> None:
     actions = tokens.add_subparsers(dest="action", required=True, metavar="ACTION")
-    make = actions.add_parser("add", help="make a token; it is shown once")
+    make = actions.add_parser("add", aliases=["create"], help="make a token; it is shown once")
     make.add_argument("name")
-    make.add_argument("--scope", choices=("ingest", "read", "operate", "approve"), default="ingest")
-    _config(make)
-    _config(actions.add_parser("list", help="tokens by name, never their text"))
+    make.add_argument("--scope", choices=("ingest", "vendor", "read", "operate", "approve"), default="ingest")
+    make.add_argument("--days", type=float, help="how long it lasts (default: until it is revoked)")
+    _limits(make)
+    revoke = actions.add_parser("revoke", help="end a token, by its name or number")
+    revoke.add_argument("token")
+    for command in (make, revoke, actions.add_parser("list", help="tokens by name, never their text")):
+        _config(command)
+
+
+def _limits(command: Words) -> None:
+    command.add_argument("--cluster", action="append", default=[], help="only this cluster; may be given again")
+    command.add_argument("--project", action="append", default=[], help="only this account or team; may be given again")
+    command.add_argument("--nodes", default="", help="hostlist: what a vendor sees, what an ingest token may push")
 
 
 def _manifest(made: Words) -> None:
@@ -278,6 +302,7 @@ BEHIND: Mapping[str, tuple[str, str]] = {
     "doctor": ("doctor", "doctor"),
     "db": ("server", "upgrade"),
     "db rollups": ("rollups", "rollups"),
+    "db audit": ("people", "audit"),
     "replay": ("replay", "replay"),
     "simulate": ("simulate", "simulate"),
     "import": ("import_", "import_"),

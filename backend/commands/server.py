@@ -18,9 +18,11 @@ from types import FrameType
 import uvicorn
 
 from backend.app import create_app
+from backend.auth import is_loopback_address
 from backend.clock import SystemClock
 from backend.commands.alone import take_alone
 from backend.commands.recording import RecordError, recording
+from backend.identity.deeds import ensure_admin
 from backend.registry import Parts, build
 from backend.settings import Cluster, Incidents, Policy, Server, Settings, SettingsError, Store, load
 from backend.simulate.demo import EVERY_S, Simulation, live
@@ -47,6 +49,7 @@ def serve(arguments: argparse.Namespace) -> int:
         lock = take_alone(settings.store.folder) if arguments.role != "api" else nullcontext()
         listener = listen(settings.server)
         parts = build(with_port(settings, listener), SystemClock(), role=arguments.role)
+        begun(parts)
     except (SettingsError, StoreError, TableError, OSError) as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
@@ -60,6 +63,24 @@ def serve(arguments: argparse.Namespace) -> int:
             parts.store.close()
             print(f"watchkeeper: {error}", file=sys.stderr)
             return 1
+
+
+def begun(parts: Parts) -> None:
+    """Off loopback somebody must be able to administer it, or whoever comes first would find it open. Raises OSError
+    with the fix."""
+    settings = parts.settings
+    if is_loopback_address(settings.server.host) or any(by.admin for by in (settings.oidc, settings.proxy) if by):
+        return
+    try:
+        known = ensure_admin(parts.store, settings.security, parts.clock.now())
+    except ValueError as error:
+        raise OSError(f"[security] admin_password cannot be used: {error}.") from error
+    if not known:
+        raise OSError(
+            f"nobody may administer this server, and {settings.server.host} is open to others. "
+            "Run watchkeeper users add NAME --role admin with the same configuration, or set [security] "
+            "admin_password_file, and start again."
+        )
 
 
 def say_who_may_sign_in(parts: Parts) -> None:

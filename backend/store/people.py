@@ -99,7 +99,7 @@ def vouched_user(
 def set_role(session: Database, name: str, role: str, scope: Scope | None = None) -> User | None:
     """Another role, and other limits where ``scope`` is given; None where nobody has that name. Their open sessions
     end, so that nothing goes on under what they had. Raises ValueError as put_user does."""
-    _check(name, role)
+    check_person(name, role)
     row = user(session, name)
     if row is None:
         return None
@@ -127,7 +127,7 @@ def admins(session: Database) -> Sequence[User]:
 
 
 def _person(session: Database, name: str, role: str, now: datetime) -> User:
-    _check(name, role)
+    check_person(name, role)
     return user(session, name) or User(name=name, role=role, password_hash="", created_at=now)
 
 
@@ -144,7 +144,8 @@ def _kept(session: Database, row: User, *, ends: bool) -> User:
     return row
 
 
-def _check(name: str, role: str) -> None:
+def check_person(name: str, role: str) -> None:
+    """Raises ValueError for a role that does not exist, or a name that nobody can have."""
     if role not in ROLES:
         raise ValueError(f"no role {role!r}; there are {', '.join(ROLES)}")
     if not name or len(name) > 64 or not name.isprintable() or name != name.strip():

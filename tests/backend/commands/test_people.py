@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
+from sqlalchemy import text
 from sqlmodel import select
 
 from backend import auth
 from backend.cli import main
 from backend.clock import SystemClock
+from backend.commands.server import begun
 from backend.model.people import Audit
-from backend.settings import Security
+from backend.registry import build
+from backend.settings import Security, Server, Settings
+from backend.settings import Store as StoreSettings
 from backend.store import people, system
 from backend.store.engine import open_store
 
@@ -76,7 +82,7 @@ def test_a_short_password_is_refused_and_nobody_is_added(
 ) -> None:
     secret.write_text("short\n")
     assert run(config, "users", "add", "ada", "--password-file", str(secret)) == 1
-    assert capsys.readouterr().err == "watchkeeper: a password needs 10 characters, twice the same.\n"
+    assert capsys.readouterr().err == "watchkeeper: a password has at least 12 characters; this one has 5\n"
     run(config, "users", "list")
     assert capsys.readouterr().out == ""
 
@@ -108,7 +114,7 @@ def test_a_token_is_shown_once_and_its_text_is_kept_nowhere(
     assert re.fullmatch(r"\S{30,}", text)
     assert run(config, "tokens", "list") == 0
     listed = capsys.readouterr().out
-    assert listed.split() == ["log", "agent", "ingest", "live"] and text not in listed
+    assert listed.split() == ["1", "log", "agent", "ingest", "live"] and text not in listed
     store, now = open_store("", folder), SystemClock().now()
     with store.write() as session:
         key = system.secret(session, "tokens", now)
@@ -152,3 +158,79 @@ def test_db_upgrade_makes_the_tables_once_and_says_where(tmp_path: Path, capsys:
         assert run(file, "db", "upgrade") == 0
         assert capsys.readouterr().out == f"sqlite:///{folder}/watchkeeper.db is up to date.\n"
     assert stat.S_IMODE((folder / "watchkeeper.db").stat().st_mode) & 0o077 == 0
+
+
+def test_a_person_is_limited_changed_and_disabled(
+    config: Path, secret: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add = ("users", "add", "ada", "--role", "operator", "--project", "atlas", "--password-file", str(secret))
+    assert run(config, *add) == 0
+    assert run(config, "users", "role", "ada", "approver") == 0
+    capsys.readouterr()
+    run(config, "users", "list")
+    assert capsys.readouterr().out.split() == ["ada", "approver", "atlas"], "limits stay"
+    assert run(config, "users", "role", "ada", "viewer", "--everywhere") == 0
+    assert run(config, "users", "disable", "ada") == 0
+    capsys.readouterr()
+    run(config, "users", "list")
+    assert capsys.readouterr().out.split() == ["ada", "viewer", "disabled"]
+    for words in (("users", "role", "bob", "viewer"), ("users", "disable", "bob"), (*add[:3], "--cluster", "west")):
+        assert run(config, *words) == 1
+        assert capsys.readouterr().err.startswith("watchkeeper: ")
+
+
+def test_a_token_is_bound_and_revoked_by_name_or_number(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(config, "tokens", "create", "agent", "--nodes", "gpu-[1-3]", "--days", "30") == 0
+    for _ in range(2):
+        assert run(config, "tokens", "add", "twice", "--scope", "read") == 0
+    told = capsys.readouterr().out.split()[0]
+    run(config, "tokens", "list")
+    listed = capsys.readouterr().out
+    assert "gpu-[1-3] live" in listed and told not in listed
+    assert run(config, "tokens", "revoke", "agent") == 0
+    assert run(config, "tokens", "revoke", "twice") == 1
+    assert "give one's number: 2, 3" in capsys.readouterr().err
+    assert run(config, "tokens", "revoke", "3") == 0
+    assert run(config, "tokens", "revoke", "3") == 1
+    assert run(config, "tokens", "add", "x", "--scope", "read", "--nodes", "gpu-1") == 1
+
+
+def test_the_audit_chain_is_listed_and_verified(config: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        run(config, "tokens", "add", name)
+    capsys.readouterr()
+    assert run(config, "db", "audit", "--limit", "1") == 0
+    assert capsys.readouterr().out.split()[-3:] == ["token", "made", "b"]
+    assert run(config, "db", "audit", "--verify") == 0
+    assert capsys.readouterr().out.startswith("The chain holds to row 2: ")
+    store = open_store("", folder)
+    with store.write() as session:
+        session.connection().execute(text("DROP TRIGGER audit_no_delete"))
+        session.connection().execute(text("DELETE FROM audit WHERE id = 2"))
+    store.close()
+    assert run(config, "db", "audit", "--verify") == 1
+    assert "missing at the end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_off_loopback_nothing_starts_before_somebody_may_administer_it(
+    folder: Path, tmp_path: Path, secret: Path, admin: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(
+        server=Server(host="0.0.0.0", port=0),
+        store=StoreSettings(folder=folder),
+        security=Security(admin_password=SecretStr(PASSWORD) if admin else None),
+    )
+    parts = build(settings, SystemClock())
+    try:
+        if admin:
+            begun(parts)
+            begun(replace(parts, settings=settings.model_copy(update={"security": Security()})))
+            with parts.store.read() as session:
+                assert [(row.name, row.role) for row in people.users(session)] == [("admin", "admin")]
+        else:
+            with pytest.raises(OSError, match="users add NAME --role admin"):
+                begun(parts)
+            begun(replace(parts, settings=settings.model_copy(update={"server": Server()})))
+    finally:
+        parts.store.close()
