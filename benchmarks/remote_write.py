@@ -53,17 +53,20 @@ class Cost:
 
 def run() -> Iterator[Cost]:
     rounds = bodies(ROUNDS + 2)
-    with tempfile.TemporaryDirectory(prefix="watchkeeper-bench-") as folder:
-        with served(Path(folder)) as (ours, port), receiver(Path(folder)) as (peer, peer_port):
-            mine, theirs = [], []
-            for at, requests in enumerate(rounds):
-                for pid, to, path, kept in (
-                    (ours, port, "/api/v1/ingest/remote-write", mine),
-                    (peer, peer_port, "/api/v1/write", theirs),
-                ):
-                    cost = sent(pid, to, path, requests)
-                    if at >= 2:  # the first makes every series, the second is the first of the steady ones
-                        kept.append(cost)
+    with (
+        tempfile.TemporaryDirectory(prefix="watchkeeper-bench-") as folder,
+        served(Path(folder)) as (ours, port),
+        receiver(Path(folder)) as (peer, peer_port),
+    ):
+        mine, theirs = [], []
+        for at, requests in enumerate(rounds):
+            for pid, to, path, kept in (
+                (ours, port, "/api/v1/ingest/remote-write", mine),
+                (peer, peer_port, "/api/v1/write", theirs),
+            ):
+                cost = sent(pid, to, path, requests)
+                if at >= 2:  # the first makes every series, the second is the first of the steady ones
+                    kept.append(cost)
     yield Cost(*(tuple(cost[i] for cost in kept) for i in (0, 1) for kept in (mine, theirs)))
 
 
