@@ -27,7 +27,8 @@ _READS = {
     "cluster": """
         /api/v1/nodes /api/v1/nodes/{node} /api/v1/exclusions /api/v1/topology /api/v1/versions /api/v1/devices
         /api/v1/labels/model /api/v1/labels/quality /figures/healthy.json /figures/healthy.csv /figures/sources.json
-        /figures/sources.csv /system
+        /figures/sources.csv /system /api/v1/planner /api/v1/policy /api/v1/policy/explain /definitions /planner
+        /figures/planner/{which}.csv /figures/planner/{which}.json
     """,
     "project": """
         /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
@@ -54,7 +55,7 @@ _WRITES = {
 }
 _PUSHES = """
     /api/v1/ingest/logs /api/v1/ingest/journal /api/v1/ingest/jobs /api/v1/ingest/topology /api/v1/ingest/wrap
-    /api/v1/ingest/remote-write /api/v1/changes
+    /api/v1/ingest/remote-write /api/v1/ingest/steps /api/v1/ingest/checkpoints /api/v1/changes
 """
 _OPEN = "/healthz /readyz /docs /openapi.json /sign-in /sign-in/oidc /sign-in/oidc/back"
 
@@ -66,9 +67,9 @@ TABLE: Mapping[str, Rule] = {
     "POST /api/v1/exclusions/query": Rule("read", "cluster"),
     "POST /api/v1/exclusions": Rule("exclude", "whole", True),
     "DELETE /api/v1/exclusions/{exclusion_id}": Rule("lift", "whole", True),
+    "POST /runs/{name}/labels": Rule("label", "whole", True),
+    "POST /api/v1/breaker/reset": Rule("breaker", "whole", True),
     "POST /system/kill-switch": Rule("kill switch", "whole", True),
-    "GET /api/v1/hardware": Rule("hardware", "cluster"),
-    "GET /hardware": Rule("hardware", "cluster"),
     # people, tokens, audit: what holds for all clusters
     "GET /api/v1/users": Rule("users", "site"),
     "POST /api/v1/users": Rule("users", "site", True),
@@ -78,12 +79,6 @@ TABLE: Mapping[str, Rule] = {
     "POST /api/v1/tokens": Rule("tokens", "site", True),
     "DELETE /api/v1/tokens/{token_id}": Rule("tokens", "site", True),
     "GET /api/v1/audit": Rule("users", "site"),
-    "GET /settings": Rule("hardware", "open"),
-    "POST /settings/password": Rule("hardware", "open", True),
-    "POST /settings/users": Rule("users", "site", True),
-    "POST /settings/users/{name}": Rule("users", "site", True),
-    "POST /settings/tokens": Rule("tokens", "site", True),
-    "POST /settings/tokens/{token_id}/revoke": Rule("tokens", "site", True),
     # their own session
     "POST /sign-in": Rule("open", "open", True),
     "POST /sign-out": Rule("hardware", "open", True),

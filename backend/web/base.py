@@ -141,7 +141,7 @@ def within(found: Visit) -> Visit:
     """``found``, once it is clear that the page lies within what its reader may see. Raises Beyond."""
     person, request = found.person, found.request
     rule = rights.rule_of(request.method, str(getattr(request.scope.get("route"), "path", "")))
-    mine = "/hardware" if person.role == "vendor" else "/incidents" if person.projects else ""
+    mine = "/incidents" if person.projects else ""
     if far := rights.beyond(rule, person.clusters, person.projects):
         raise Beyond(far, mine)
     needed = RIGHTS.get(rule.need, "viewer") if request.method in ("GET", "HEAD") else "vendor"
@@ -282,8 +282,6 @@ def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
     dark = len(beside.pulses.dark)
     waits = f"waits for {'you' if allows(found.person, 'approver') else 'an approver'}"
     badge, waiting = (str(n) if n else "" for n in (beside.open, beside.waiting))
-    if found.person.role == "vendor":
-        return (Place("Hardware", found.link("/hardware"), current == "Hardware"),)
     return (
         Place("Now", found.link("/"), current == "Now"),
         Place("Fleet", found.link("/fleet"), current == "Fleet"),
