@@ -1,7 +1,7 @@
 """Reads of the pages of cost with many findings beside them, against the same reads where only rollups are.
 
-``python -m benchmarks.rollups [FINDINGS ...]``: sizes to compare, 100,000 and 1,000,000 where none is named; the promise
-is about 1,000,000 and 10,000,000 (ten minutes and some 10 GB).
+``python -m benchmarks.rollups [FINDINGS ...]``: sizes to compare, 100,000 and 1,000,000 where none is named; the
+promise is about 1,000,000 and 10,000,000 (ten minutes and some 10 GB).
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def fill(store: Store, findings: int) -> None:
 
 
 _COLUMNS = (
-    "cluster, key, detector, kind, entity_kind, entity_id, entity_name, node, severity, score, since, reason, evidence, "
-    "raised_at, emitted_at, cleared_at, victim"
+    "cluster, key, detector, kind, entity_kind, entity_id, entity_name, node, severity, score, since, reason, "
+    "evidence, raised_at, emitted_at, cleared_at, victim"
 )
 _SAID = "'main', 'key-' || i, 'kernel/codes', 'gpu_bus_loss', 'node', '', '', 'gpu-' || (i % 200), 'high', 0.9"
 #: One statement a database: rows spread over the 28 days.
