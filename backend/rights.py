@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-#: open: nobody's. cluster: facts that all who see the cluster share. project: shows and changes only what belongs to the
-#: asker's projects. whole: shows the work of all projects of a cluster. site: of all clusters.
+#: open: nobody's. cluster: facts that all who see the cluster share. project: shows and changes only what belongs to
+#: the asker's projects. whole: shows the work of all projects of a cluster. site: of all clusters.
 Reach = Literal["open", "cluster", "project", "whole", "site"]
 
 
@@ -40,6 +40,10 @@ _READS = {
         / /cluster /fleet /figures/fleet.json /figures/fleet.csv /figures/names.json /figures/devices.csv
         /nodes/{node} /devices/{device} /figures/past/{kind}/{name}.json /figures/past/{kind}/{name}.csv
         /api/v1/nodes/{node}/history /api/v1/devices/{device}/history /api/v1/allocations /api/v1/changes
+        /api/v1/export/{table} /api/v1/lemons /api/v1/reliability /api/v1/reliability/report /api/v1/rollups
+        /api/v1/runs /api/v1/runs/{run} /reliability /reliability/report /runs /runs/{name} /storage
+        /figures/reliability/{which}.csv /figures/reliability/{which}.json /figures/run/{which}/{name}.csv
+        /figures/run/{which}/{name}.json /figures/storage/{which}.csv /figures/storage/{which}.json
         /api/v1/labels/model/file
     """,
     "site": "/metrics",
