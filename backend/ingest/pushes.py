@@ -133,21 +133,10 @@ class Pushes:
         out = (np.empty(size, np.int32), np.empty(size), np.empty(size), np.empty(series.size, np.int32))
         counts = np.zeros(len(REASONS) + FATES, np.int64)
         of_targets = (self.book.metric, self._low, self._high, self._of_gpu)
-        kept, told = wire.sort_out(
-            series,
-            fates,
-            firsts,
-            times,
-            bits,
-            (self._target, self._who),
-            of_targets,
-            self._node_of,
-            self._heard,
-            now,
-            HEAR_S,
-            out,
-            counts,
-        )
+        of_nodes = (self._node_of, self._heard, now, HEAR_S)
+        of_series = (self._target, self._who)
+        samples = (firsts, times, bits)
+        kept, told = wire.sort_out(series, fates, samples, of_series, of_targets, of_nodes, out, counts)
         nodes = tuple(self._node_names[node] for node in out[3][:told].tolist() if node)
         return Columns(self.book, out[0][:kept], out[1][:kept], out[2][:kept], nodes), counts
 

@@ -85,7 +85,7 @@ def _walked(raw: wire.Bytes, pushes: Pushes) -> _Walked | None:
     firsts = pushes.room("firsts", np.int64, many + 1)
     for size in (many + 64, min(MAX_SAMPLES, raw.size // 4 + 1)):
         times, bits = pushes.room("times", np.float64, size), pushes.room("bits", np.uint64, size)
-        found = wire.walk(raw, words, pushes.seed, MAX_LABELS, spans, hashes, firsts, times, bits)
+        found = wire.walk(raw, words, pushes.seed, MAX_LABELS, (spans, hashes, firsts, times, bits))
         if found != -2:
             return None if found < 0 else _Walked(spans, hashes, firsts, times[:found], bits[:found])
     return None
@@ -130,7 +130,7 @@ def _read(
         if first == last:
             continue
         try:
-            labels = _labels(raw, *walked.spans[place].tolist(), known, spans)
+            labels = _labels(raw, walked.spans[place].tolist(), known, spans)
         except UnicodeDecodeError:
             unreadable += 1
             continue
@@ -142,10 +142,11 @@ def _read(
 
 
 def _labels(
-    raw: wire.Bytes, start: int, end: int, known: dict[bytes, tuple[str, str]], spans: wire.Places
+    raw: wire.Bytes, span: list[int], known: dict[bytes, tuple[str, str]], spans: wire.Places
 ) -> dict[str, str]:
     """Raises UnicodeDecodeError."""
     labels: dict[str, str] = {}
+    start, end = span
     said = raw[start:end].tobytes()
     for first, last in spans[: wire.labels_in(raw, start, end, spans)].tolist():
         one = said[first - start : last - start]

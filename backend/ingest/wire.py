@@ -139,20 +139,13 @@ def _sample(raw: Bytes, at: int, end: int, bits: Words, times: Floats, place: in
 
 @compiled
 def walk(  # noqa: C901 - one pass over the bytes
-    raw: Bytes,
-    words: Words,
-    seed: int,
-    most_labels: int,
-    spans: Places,
-    hashes: Words,
-    firsts: Places,
-    times: Floats,
-    bits: Words,
+    raw: Bytes, words: Words, seed: int, most_labels: int, out: tuple[Places, Words, Places, Floats, Words]
 ) -> int:
     """Every series of a request that ``count`` passed: where it stands (spans int64[m, 2]), the hash of its labels
     (uint64[m, 2]; the second 0 where they do not lie side by side), where its samples begin (firsts int64[m + 1]), and
     all samples, their values as bits. Returns how many samples there are, -1 for what is odd, -2 where they do not fit.
     """
+    spans, hashes, firsts, times, bits = out
     at, end, one, filled = 0, raw.size, 0, 0
     while at < end:
         tag, at = _varint(raw, at, end)
@@ -174,10 +167,7 @@ def walk(  # noqa: C901 - one pass over the bytes
                 labels += 1
                 continue
             tag, at = _varint(raw, at, last)
-            if at < 0 or tag >> 3 == 0:
-                return -1
-            body = at
-            at = _skip(raw, at, last, tag & 7)
+            body, at = at, _skip(raw, at, last, tag & 7) if at >= 0 and tag >> 3 != 0 else -1
             if at < 0:
                 return -1
             if tag == 10:
@@ -322,18 +312,25 @@ def _blank(value: float) -> bool:
 
 
 @compiled
+def _wrong(value: float, low: float, high: float, of_gpu: int) -> int:
+    """Why a value means nothing; -1 for one that does, and for NaN, which says that there was none."""
+    if np.isnan(value):
+        return -1
+    if np.isinf(value):
+        return INFINITE
+    if of_gpu and _blank(value):
+        return BLANK
+    return OUTSIDE if value < low or value > high else -1
+
+
+@compiled
 def sort_out(
     series: Ids,
     fates: Bytes,
-    firsts: Places,
-    times: Floats,
-    bits: Words,
+    samples: tuple[Places, Floats, Words],
     of_series: tuple[Ids, Ids],
     of_targets: tuple[Ids, Floats, Floats, Bytes],
-    node_of: Ids,
-    heard: Floats,
-    now: float,
-    hear_s: float,
+    of_nodes: tuple[Ids, Floats, float, float],
     out: tuple[Ids, Floats, Floats, Ids],
     counts: Places,
 ) -> tuple[int, int]:
@@ -342,7 +339,9 @@ def sort_out(
     Returns how many, and how many nodes (the fourth of ``out``) were not heard of for ``hear_s``. ``counts``: dropped
     by reason, then samples by fate.
     """
+    firsts, times, bits = samples
     target, who = of_series
+    node_of, heard, now, hear_s = of_nodes
     metric, low, high, of_gpu = of_targets
     targets, at, values, nodes = out
     raw = bits.view(np.float64)
@@ -361,17 +360,11 @@ def sort_out(
         m = metric[t]
         for k in range(firsts[i], firsts[i + 1]):
             value = raw[k]
-            if np.isnan(value):
-                counts[NAN] += bits[k] != STALE
-            elif np.isinf(value):
-                counts[INFINITE] += 1
+            reason = _wrong(value, low[m], high[m], of_gpu[m])
+            if reason >= 0:
+                counts[reason] += 1
                 continue
-            elif of_gpu[m] and _blank(value):
-                counts[BLANK] += 1
-                continue
-            elif value < low[m] or value > high[m]:
-                counts[OUTSIDE] += 1
-                continue
+            counts[NAN] += np.isnan(value) and bits[k] != STALE
             targets[kept], at[kept], values[kept] = t, times[k], value
             kept += 1
     return kept, told

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import orjson
 
 from backend.clock import unix
-from backend.facts import Batch, NodeFacts, RawEvent, Series
+from backend.facts import Batch, DeviceLabel, NodeFacts, RawEvent, Series
 from backend.incidents.record import Delta
 from backend.ingest.bundle.folder import ARRIVALS, VERSION
 from backend.ingest.bundle.recorded import LOGS, PART, TELEMETRY, TURN, label_of, labels_of, name_of
@@ -110,7 +110,7 @@ class Recorder:
         """Bytes written."""
         now = unix(self._watch.clock.now())
         row: dict[str, Any] = {"recv_ts": now, "source": batch.source, "start": batch.start, "end": batch.end}
-        samples = [sample for series in batch.series for sample in self._samples(series)]
+        samples = [sample for series in series_of(batch) for sample in self._samples(series)]
         row["samples"] = len(samples)
         rows = rows_of(batch.events, now)
         lines = [line(one) for one in rows or ()]
@@ -195,3 +195,10 @@ def _lines_of(event: RawEvent, now: float) -> list[dict[str, Any]]:
     row: dict[str, Any] = {"ts": event.at, "recv_ts": now, "host": event.host, "source": event.attrs.get("source", "")}
     row |= ({"job": event.job} if event.job else {}) | ({"rank": r} if (r := event.attrs.get("rank")) else {})
     return [row | {"line": text} for text in event.text.split("\n")]
+
+
+def series_of(batch: Batch) -> Iterator[Series]:
+    """All samples of a batch series by series, also those that came by number."""
+    yield from batch.series
+    for metric, label, part, times, values in batch.columns.series() if batch.columns is not None else ():
+        yield Series(metric, cast(DeviceLabel, label), times, values, part)

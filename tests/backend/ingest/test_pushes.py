@@ -9,6 +9,7 @@ from backend.facts import Batch, DeviceLabel
 from backend.ingest.labels import Targets
 from backend.ingest.pushes import AWAY_S, Pushes
 from backend.ingest.remote_write import decode
+from backend.replay.record import series_of
 from backend.ring import Ring
 from tests.backend.ingest.test_remote_write import CATALOGUE, GPU, MAX, STALE, T, packed, series
 
@@ -108,7 +109,7 @@ def test_series_that_are_gone_are_forgotten_and_the_others_stay() -> None:
 def test_ticks_are_the_same_by_number_and_by_label() -> None:
     """Gauges and counters, one that starts anew, samples that come late, twice in a tick, or are lost."""
     dice = np.random.default_rng(3)
-    sender, now = Sender(), T
+    sender = Sender()
     by_number, by_label = (Ring(CATALOGUE.metrics, 15.0, 5.0) for _ in range(2))
 
     def slot(label: DeviceLabel) -> int:
@@ -120,7 +121,7 @@ def test_ticks_are_the_same_by_number_and_by_label() -> None:
         parts = []
         for gpu in range(6):
             for name in ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"):
-                at = now - 2 - (20 if dice.random() < 0.1 else 0)
+                at = now - 2.0 - (20 if dice.random() < 0.1 else 0)
                 samples = [(at - 7, 3.0 * step), (at, 3.0 * step + 1)] if dice.random() < 0.2 else [(at, 3.0 * step)]
                 if step == 7:
                     samples = [(at, 1.0)]
@@ -135,3 +136,10 @@ def test_ticks_are_the_same_by_number_and_by_label() -> None:
                 np.testing.assert_array_equal(one.sampled[key], other.sampled[key])
             seen += 1
     assert seen > 8 and by_number.late == by_label.late > 0
+
+
+def test_a_recording_holds_what_came_by_number() -> None:
+    sender = Sender()
+    sender.push(series(GPU, [(T, 51.0)]))
+    (one,) = series_of(sender.push(series(GPU, [(T + 15, 52.0)]), now=T + 15))
+    assert (one.metric, one.label.uuid, one.values.tolist()) == ("temperature_c", "GPU-a", [52.0])
