@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -46,9 +46,11 @@ class Detector(Protocol[State]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """What a trainable detector learns from: ticks with the fleet each was seen on."""
+    """What a trainable detector learns from: ticks with the fleet each was seen on, and rows float32[k, f] that it kept
+    of quiet times itself."""
 
-    ticks: Sequence[tuple[Tick, Fleet]]
+    ticks: Sequence[tuple[Tick, Fleet]] = ()
+    quiet: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
 
 class Trainable(Protocol):

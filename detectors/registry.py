@@ -19,6 +19,7 @@ from detectors.telemetry.levels import Levels, rules_of
 from detectors.telemetry.network import Network
 from detectors.telemetry.own import Own
 from detectors.telemetry.peers import Peers
+from detectors.telemetry.shape import Shape
 from detectors.telemetry.silence import Silence
 from detectors.telemetry.storage import Storage
 from detectors.telemetry.trends import Trends
@@ -39,6 +40,7 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
         Own(tuned),
         Hang(tuned),
         FailSlow(tuned),
+        Shape(tuned),
         Trends(tuned),
         *flags,
         *own,
