@@ -138,13 +138,10 @@ def _sample(raw: Bytes, at: int, end: int, bits: Words, times: Floats, place: in
 
 
 @compiled
-def walk(  # noqa: C901 - one pass over the bytes
-    raw: Bytes, words: Words, seed: int, most_labels: int, out: tuple[Places, Words, Places, Floats, Words]
-) -> int:
+def walk(raw: Bytes, words: Words, seed: int, most_labels: int, out: Any) -> int:  # noqa: C901 - one pass over the bytes
     """Every series of a request that ``count`` passed: where it stands (spans int64[m, 2]), the hash of its labels
     (uint64[m, 2]; the second 0 where they do not lie side by side), where its samples begin (firsts int64[m + 1]), and
-    all samples, their values as bits. Returns how many samples there are, -1 for what is odd, -2 where they do not fit.
-    """
+    all samples, their values as bits. Returns how many samples there are, -1 for what is odd, -2 for no room."""
     spans, hashes, firsts, times, bits = out
     at, end, one, filled = 0, raw.size, 0, 0
     while at < end:
@@ -184,7 +181,7 @@ def walk(  # noqa: C901 - one pass over the bytes
                 filled += 1
         if labels > most_labels:
             return -1
-        hashes[one, 1] = 0
+        hashes[one, 1] = 0  # none yet
         if side_by_side:
             _hashed(words, from_, to, seed, hashes[one])
         one += 1
