@@ -25,6 +25,7 @@ from backend.commands.recording import RecordError, recording
 from backend.identity.deeds import ensure_admin
 from backend.registry import Parts, build
 from backend.settings import Cluster, Incidents, Policy, Server, Settings, SettingsError, Store, load
+from backend.settings_counting import Reliability
 from backend.simulate.demo import EVERY_S, Simulation, live
 from backend.simulate.poster import Poster
 from backend.simulate.source import SimulatedSource
@@ -180,6 +181,7 @@ def demo_settings(folder: Path, port: int) -> Settings:
         cluster=(Cluster(name="demo", interval_s=EVERY_S, lateness_s=EVERY_S, backend="simulated"),),
         incidents=Incidents(hold_s=30.0),
         policy=Policy(max_out_share=0.15, cooldown_s=120.0),
+        reliability=Reliability(every_s=10.0),
     )
 
 
