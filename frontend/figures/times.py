@@ -111,8 +111,8 @@ def gantt(rows: Sequence[Row], start: float, end: float, theme: Theme, narrow: b
             margin={"l": 8, "r": 8, "t": 4, "b": 28},
             annotations=notes,
             xaxis=time_axis(theme, 4 if narrow else 8, start, end + room) | {"showgrid": True},
-            yaxis=axis(theme, range=[len(rows) - 0.4, -0.6], showgrid=False, automargin=True, tickvals=list(range(len(rows))),
-                       ticktext=[inert(row.name) for row in rows]) | {"tickfont": font(theme, "ink")},
+            yaxis=axis(theme, range=[len(rows) - 0.4, -0.6], showgrid=False, automargin=True,
+                       tickvals=list(range(len(rows))), ticktext=[inert(row.name) for row in rows]) | {"tickfont": font(theme, "ink")},
             meta={"height": 48 + 28 * max(1, len(rows))},
         ),
     )  # fmt: skip
