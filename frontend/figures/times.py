@@ -103,6 +103,8 @@ def gantt(rows: Sequence[Row], start: float, end: float, theme: Theme, narrow: b
         words(theme, row.text, end_ * 1000, place, xanchor="left", xshift=6)
         for place, (row, end_) in enumerate(zip(rows, ends, strict=True))
     ]
+    names = {"tickvals": list(range(len(rows))), "ticktext": [inert(row.name) for row in rows]}
+    places = axis(theme, range=[len(rows) - 0.4, -0.6], showgrid=False, automargin=True, **names)
     return drawn(
         traces or [{"type": "bar", "orientation": "h", "y": [0], "x": [0]}],
         layout(
@@ -111,8 +113,7 @@ def gantt(rows: Sequence[Row], start: float, end: float, theme: Theme, narrow: b
             margin={"l": 8, "r": 8, "t": 4, "b": 28},
             annotations=notes,
             xaxis=time_axis(theme, 4 if narrow else 8, start, end + room) | {"showgrid": True},
-            yaxis=axis(theme, range=[len(rows) - 0.4, -0.6], showgrid=False, automargin=True,
-                       tickvals=list(range(len(rows))), ticktext=[inert(row.name) for row in rows]) | {"tickfont": font(theme, "ink")},
+            yaxis=places | {"tickfont": font(theme, "ink")},
             meta={"height": 48 + 28 * max(1, len(rows))},
         ),
     )  # fmt: skip
