@@ -393,9 +393,9 @@ class PastOrder:
 class Case:
     """Everything a decision may depend on.
 
-    running: all jobs of the fleet; waiting: (job, partition, nodes it asks for). saves: job -> (when its last checkpoint
-    finished, how far they are apart). struck: nodes that broke lately. breaker: why it was tripped, "" = closed.
-    approved_by: who approved this plan so far.
+    running: all jobs of the fleet; waiting: (job, partition, nodes it asks for). saves: job -> (when its last
+    checkpoint finished, how far they are apart). struck: nodes that broke lately. breaker: why it was
+    tripped, "" = closed. approved_by: who approved this plan so far.
     """
 
     now: float

@@ -21,7 +21,7 @@ ADMIN = Person("root", "admin")
 
 
 @dataclass
-class Helper:
+class Mechanic:
     """A hand that reboots, opens tickets and checks; ``sick``: checks fail."""
 
     done: list[tuple[str, str]] = field(default_factory=list)
@@ -43,12 +43,12 @@ class Helper:
 
 
 @pytest.fixture
-def helper() -> Helper:
-    return Helper()
+def helper() -> Mechanic:
+    return Mechanic()
 
 
 @pytest.fixture
-def bench(sqlite_store: Store, clock: ManualClock, helper: Helper) -> Bench:
+def bench(sqlite_store: Store, clock: ManualClock, helper: Mechanic) -> Bench:
     made = Bench(sqlite_store, clock)
     made.watch.backend = Hands(made.backend, [helper])
     made.ticks(3)
@@ -74,7 +74,7 @@ def settled(bench: Bench, ticks: int = 20, more: Callable[[], object] = lambda: 
         more()
 
 
-def test_a_node_is_checked_before_it_goes_back(bench: Bench, helper: Helper) -> None:
+def test_a_node_is_checked_before_it_goes_back(bench: Bench, helper: Mechanic) -> None:
     node = drained(bench)
     settled(bench)
     assert [(o.verb, o.state) for o in bench.orders()][-2:] == [("check", "done"), ("resume", "done")]
@@ -82,7 +82,7 @@ def test_a_node_is_checked_before_it_goes_back(bench: Bench, helper: Helper) -> 
     assert not bench.backend.read(node).out and bench.incident().state == "resolved"
 
 
-def test_a_check_that_fails_keeps_the_node_out_and_is_not_run_at_every_turn(bench: Bench, helper: Helper) -> None:
+def test_a_check_that_fails_keeps_the_node_out_and_is_not_run_at_every_turn(bench: Bench, helper: Mechanic) -> None:
     helper.sick = True
     node = drained(bench)
     settled(bench)
@@ -92,7 +92,7 @@ def test_a_check_that_fails_keeps_the_node_out_and_is_not_run_at_every_turn(benc
     assert any("GEMM of GPU 3 is slow" in text for text in bench.texts())
 
 
-def test_a_person_who_says_that_it_is_mended_needs_no_check(bench: Bench, helper: Helper) -> None:
+def test_a_person_who_says_that_it_is_mended_needs_no_check(bench: Bench, helper: Mechanic) -> None:
     helper.sick = True
     node = drained(bench)
     settled(bench)
@@ -101,7 +101,7 @@ def test_a_person_who_says_that_it_is_mended_needs_no_check(bench: Bench, helper
     assert not bench.backend.read(node).out and bench.incident().state == "resolved"
 
 
-def test_what_comes_back_within_a_day_is_rebooted_once_it_is_empty(bench: Bench, helper: Helper) -> None:
+def test_what_comes_back_within_a_day_is_rebooted_once_it_is_empty(bench: Bench, helper: Mechanic) -> None:
     node = drained(bench)
     settled(bench)
     bench.watch.rules = _rested(bench)
