@@ -82,7 +82,7 @@ class Token(SQLModel, table=True):
 
 
 class Audit(SQLModel, table=True):
-    """One write, chained: ``hash`` covers the row and the hash before it. The database refuses to change or drop one."""
+    """One write, chained: ``hash`` covers the row and the hash before it. The database lets none be changed or gone."""
 
     id: int | None = row_id()
     at: datetime = when()
