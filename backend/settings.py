@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, Field, SecretStr, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -51,6 +51,13 @@ class Server(Section):
     tls_client_ca: Path | None = Field(
         None, description="Only clients with a certificate of these authorities (PEM) are let in at all (mTLS)."
     )
+
+    @model_validator(mode="after")
+    def certificate_whole(self) -> Self:
+        """A key or an authority without a certificate would leave the server in plain http, unsaid."""
+        if self.tls_cert is None and (self.tls_key is not None or self.tls_client_ca is not None):
+            raise ValueError("tls_key and tls_client_ca need tls_cert: without it the server would speak plain http")
+        return self
 
 
 class Store(Section):
@@ -364,13 +371,14 @@ def _at(place: Place) -> tuple[type[BaseModel], FieldInfo | None]:
 
 
 def _nearest(model: type[BaseModel], place: Place) -> str:
-    """The known key that was most likely meant: a similar one here, else the same one in another table."""
+    """The known key that was most likely meant: a very similar one here, the same one in another table, a similar one."""
     key = str(place[-1])
     around = place[:-1]
     here = [*fields(model), *(f"{name}_file" for name, found in fields(model).items() if is_secret(found))]
-    if close := difflib.get_close_matches(key, here, n=1):
-        return f"Did you mean {dotted((*around, close[0]))}?"
     elsewhere = [name for name, _ in keys() if name.split(".")[-1] == key]
+    close = difflib.get_close_matches(key, here, n=1, cutoff=0.85 if elsewhere else 0.6)
+    if close:
+        return f"Did you mean {dotted((*around, close[0]))}?"
     if elsewhere:
         return f"Did you mean {elsewhere[0]}?"
     return f"Known here: {', '.join(here)}."

@@ -8,12 +8,14 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -135,6 +137,19 @@ def with_port(settings: Settings, listener: socket.socket) -> Settings:
     return settings.model_copy(update={"server": settings.server.model_copy(update={"port": port})})
 
 
+def encrypted(server: Server) -> dict[str, Any]:
+    """What uvicorn takes to speak https; with authorities of clients, nobody without their certificate is let in."""
+    if server.tls_cert is None:
+        return {}
+    found: dict[str, Any] = {
+        "ssl_certfile": str(server.tls_cert),
+        "ssl_keyfile": server.tls_key and str(server.tls_key),
+    }
+    if server.tls_client_ca is not None:
+        found |= {"ssl_ca_certs": str(server.tls_client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    return found
+
+
 class PromptServer(uvicorn.Server):
     """Tells open streams to end as soon as it is asked to stop, so that an open page does not delay it."""
 
@@ -156,10 +171,12 @@ def run(parts: Parts, listener: socket.socket, on_ready: Callable[[], None] | No
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=3,
+        **encrypted(parts.settings.server),
     )
     server = PromptServer(config)
     server.on_exit = parts.changes.close
-    print(f"Watchkeeper ({parts.settings.mode}) listens on http://{host}:{port}/", flush=True)
+    scheme = "https" if config.is_ssl else "http"
+    print(f"Watchkeeper ({parts.settings.mode}) listens on {scheme}://{host}:{port}/", flush=True)
     if threading.current_thread() is threading.main_thread():
         # uvicorn raises the signal once more when it has stopped: what stands behind it must run then, too
         signal.signal(signal.SIGTERM, signal.default_int_handler)

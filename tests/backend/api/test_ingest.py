@@ -206,6 +206,12 @@ def test_remote_write_of_nonsense_is_400_so_that_prometheus_drops_it(local: Test
     problem(local.post(WRITE, content=body), 400)
 
 
+def test_remote_write_2_is_415_so_that_its_sender_falls_back(local: TestClient) -> None:
+    kind = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
+    answer = local.post(WRITE, content=b"x", headers={"Content-Encoding": "snappy", "Content-Type": kind})
+    assert "prometheus.WriteRequest" in problem(answer, 415)["detail"]
+
+
 def test_remote_write_that_is_not_snappy_is_415(local: TestClient) -> None:
     problem(local.post(WRITE, content=b"x", headers={"Content-Encoding": "zstd"}), 415)
 
