@@ -371,7 +371,7 @@ def _at(place: Place) -> tuple[type[BaseModel], FieldInfo | None]:
 
 
 def _nearest(model: type[BaseModel], place: Place) -> str:
-    """The known key that was most likely meant: a very similar one here, the same one in another table, a similar one."""
+    """The key most likely meant: a very similar one here, the same one in another table, a similar one."""
     key = str(place[-1])
     around = place[:-1]
     here = [*fields(model), *(f"{name}_file" for name, found in fields(model).items() if is_secret(found))]
