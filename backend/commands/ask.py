@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +59,24 @@ def detail_of(answer: requests.Response) -> str:
     return str(problem.get("detail") or problem.get("title"))
 
 
-def show(arguments: argparse.Namespace, path: str, columns: Sequence[str], **params: str) -> int:
-    """Print a list route as it is (--json) or as a table of ``columns``."""
+def answered(arguments: argparse.Namespace, path: str, write: Callable[[Any], str], **params: str) -> int:
+    """Print a route as it is (--json) or as ``write`` puts its body for people. 1: there was no answer."""
     try:
         answer = ask(arguments, path, **params)
     except AskError as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
-    if arguments.json:
-        print(answer.text)
-        return 0
-    body: Any = orjson.loads(answer.content)
-    rows = body["items"] if isinstance(body, dict) and "items" in body else body
-    print(table(rows, columns))
+    print(answer.text if arguments.json else write(orjson.loads(answer.content)))
     return 0
+
+
+def show(arguments: argparse.Namespace, path: str, columns: Sequence[str], **params: str) -> int:
+    """Print a list route as it is (--json) or as a table of ``columns``."""
+    return answered(arguments, path, lambda body: table(items_of(body), columns), **params)
+
+
+def items_of(body: Any) -> Any:
+    return body["items"] if isinstance(body, dict) and "items" in body else body
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:

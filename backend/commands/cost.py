@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-import orjson
-
-from backend.commands.ask import AskError, ask, table
+from backend.commands.ask import answered, table
 
 COLUMNS = ("run", "state", "gpus", "attempts", "failures", "ettr", "lost_gpu_hours", "last_failure")
 #: What of a plan may be given.
@@ -28,17 +25,9 @@ ASKED = (
 
 def runs(arguments: argparse.Namespace) -> int:
     """All runs as a table, or one run with its attempts and where its time went."""
-    try:
-        answer = ask(arguments, f"runs/{arguments.run}" if arguments.run else "runs", limit="200")
-    except AskError as error:
-        print(f"watchkeeper: {error}", file=sys.stderr)
-        return 1
-    if arguments.json:
-        print(answer.text)
-        return 0
-    body: Any = orjson.loads(answer.content)
-    print(one(body) if arguments.run else table([row_of(row) for row in body["items"]], COLUMNS))
-    return 0
+    if arguments.run:
+        return answered(arguments, f"runs/{arguments.run}", one)
+    return answered(arguments, "runs", lambda body: table([row_of(row) for row in body["items"]], COLUMNS), limit="200")
 
 
 def row_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -82,24 +71,19 @@ def plan(arguments: argparse.Namespace) -> int:
     asked = {name: str(value) for name in ASKED if (value := getattr(arguments, name)) is not None}
     if arguments.per_step_recovery:
         asked["per_step_recovery"] = "true"
-    try:
-        answer = ask(arguments, "planner", **asked)
-    except AskError as error:
-        print(f"watchkeeper: {error}", file=sys.stderr)
-        return 1
-    if arguments.json:
-        print(answer.text)
-        return 0
-    found: Any = orjson.loads(answer.content)
-    print(
+    return answered(arguments, "planner", outlook, **asked)
+
+
+def outlook(found: dict[str, Any]) -> str:
+    lines = [
         f"ETTR {found['ettr']:.3f} on {found['plan']['nodes']:,} nodes; a failure every {hours(found['mttf_s'])}; "
         f"save every {hours(found['interval_s'])} (best {hours(found['best_interval_s'])}: {found['best_ettr']:.3f}); "
         f"{found['standby_p99']} spare nodes suffice on 99 of 100 days."
-    )
+    ]
     for name, given in found["inputs"].items():
         n = f", n = {given['n']}" if given["n"] is not None else ""
-        print(f"  {name} {given['value']:g} ({given['source']}{n})")
-    return 0
+        lines.append(f"  {name} {given['value']:g} ({given['source']}{n})")
+    return "\n".join(lines)
 
 
 def hours(seconds: float | None) -> str:
@@ -110,17 +94,11 @@ def hours(seconds: float | None) -> str:
 
 def report(arguments: argparse.Namespace) -> int:
     """The weekly report, now."""
-    try:
-        answer = ask(arguments, "reliability/report")
-    except AskError as error:
-        print(f"watchkeeper: {error}", file=sys.stderr)
-        return 1
-    if arguments.json:
-        print(answer.text)
-        return 0
-    told: Any = orjson.loads(answer.content)
+    return answered(arguments, "reliability/report", letter)
+
+
+def letter(told: dict[str, Any]) -> str:
     width = max(len(label) for label, _ in told["facts"])
     lines = [told["headline"], "", told["why"], "", *(f"{k.ljust(width)}  {v}" for k, v in told["facts"])]
     lines += ["", "What cost most", *(f"- {line}" for line in told["most"])] if told["most"] else []
-    print("\n".join([*lines, "", told["advice"]]).rstrip())
-    return 0
+    return "\n".join([*lines, "", told["advice"]]).rstrip()

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from backend.commands.ask import AskError, ask
+from backend.commands.ask import answered
 from backend.commands.server import settings_of
 from backend.decide.rules import mistakes
 from backend.registry import limits_of
@@ -45,13 +45,7 @@ def explain(arguments: argparse.Namespace) -> int:
     words = {"kind": arguments.kind, "node": arguments.node, "evidence": arguments.evidence}
     words |= {"severity": arguments.severity, "seen": str(arguments.seen)}
     words |= {"mode": arguments.mode} if arguments.mode else {}
-    try:
-        answer = ask(arguments, "policy/explain", **words)
-    except AskError as error:
-        print(f"watchkeeper: {error}", file=sys.stderr)
-        return 1
-    print(answer.text if arguments.json else told(orjson.loads(answer.content)))
-    return 0
+    return answered(arguments, "policy/explain", told, **words)
 
 
 def told(body: dict[str, Any]) -> str:
