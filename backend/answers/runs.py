@@ -29,11 +29,11 @@ def run_list(session: Session, cluster: str, limit: int, before: datetime | None
 
 
 def run_of(session: Session, cluster: str, name: str) -> Run | None:
-    """A run by its name, or by the id of one of its jobs."""
+    """A run by its name, or by the id of one of its jobs; of several that share a name the one that moved last."""
     found = reckoning.run_named(session, cluster, name)
     if found is None and (of := reckoning.run_of_job(session, cluster, name)):
         found = reckoning.run_named(session, cluster, of)
-    return found
+    return found or reckoning.newest_named(session, cluster, name)
 
 
 def whole_of(session: Session, cluster: str, days: int, longest: int) -> Reckoning | None:

@@ -18,8 +18,10 @@ class AskError(Exception):
     """The server did not answer, or said no; the text says which and what to try."""
 
 
-def ask(arguments: argparse.Namespace, path: str, kind: str = "application/json", **params: str) -> requests.Response:
-    """GET one route that answers with the content type ``kind``. Raises AskError."""
+def ask(
+    arguments: argparse.Namespace, path: str, media: str = "application/json", /, **params: str
+) -> requests.Response:
+    """GET one route that answers with the content type ``media``. Raises AskError."""
     headers = {}
     if arguments.token_file is not None:
         headers["Authorization"] = f"Bearer {token_in(arguments.token_file)}"
@@ -35,7 +37,7 @@ def ask(arguments: argparse.Namespace, path: str, kind: str = "application/json"
     if not answer.ok:
         raise AskError(f"{arguments.server} says {answer.status_code}: {detail_of(answer)}")
     found = answer.headers.get("Content-Type", "").partition(";")[0] or "something"
-    if found != kind:
+    if found != media:
         raise AskError(f"{arguments.server} answers with {found}, so it is no Watchkeeper, or a proxy stands before it")
     return answer
 
@@ -59,7 +61,7 @@ def detail_of(answer: requests.Response) -> str:
     return str(problem.get("detail") or problem.get("title"))
 
 
-def answered(arguments: argparse.Namespace, path: str, write: Callable[[Any], str], **params: str) -> int:
+def answered(arguments: argparse.Namespace, path: str, write: Callable[[Any], str], /, **params: str) -> int:
     """Print a route as it is (--json) or as ``write`` puts its body for people. 1: there was no answer."""
     try:
         answer = ask(arguments, path, **params)
@@ -70,7 +72,7 @@ def answered(arguments: argparse.Namespace, path: str, write: Callable[[Any], st
     return 0
 
 
-def show(arguments: argparse.Namespace, path: str, columns: Sequence[str], **params: str) -> int:
+def show(arguments: argparse.Namespace, path: str, columns: Sequence[str], /, **params: str) -> int:
     """Print a list route as it is (--json) or as a table of ``columns``."""
     return answered(arguments, path, lambda body: table(items_of(body), columns), **params)
 

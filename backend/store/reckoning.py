@@ -49,6 +49,12 @@ def run_named(session: Session, cluster: str, name: str) -> Run | None:
     return session.get(Run, (cluster, name))
 
 
+def newest_named(session: Session, cluster: str, name: str) -> Run | None:
+    """Of runs that share a name, which are told apart by their first job, the one that moved last."""
+    mine = (col(Run.cluster) == cluster, col(Run.name).startswith(f"{name} (", autoescape=True))
+    return session.exec(select(Run).where(*mine).order_by(col(Run.moved_at).desc(), col(Run.name)).limit(1)).first()
+
+
 def run_of_job(session: Session, cluster: str, job: str) -> str:
     """The name of the run that a job belongs to, empty where it is not accounted yet."""
     found = session.get(RunJob, (cluster, job))
