@@ -62,6 +62,8 @@ class SimulatedBackend:
                 return Outcome(True, str(done["text"]), {"settled": "remembered"})
             if order.verb is Verb.REQUEUE:
                 return self._settle_requeue(order)
+            if order.verb not in (Verb.DRAIN, Verb.RESUME):
+                raise unable(self.name, order.verb)
             host = self._host(order.node)
             if host.drain and host.reason != order.reason:
                 raise ActionError(

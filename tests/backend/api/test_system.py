@@ -130,6 +130,14 @@ PROMISED = {
     ("GET", "/api/v1/policy"),
     ("GET", "/api/v1/policy/explain"),
     ("POST", "/api/v1/breaker/reset"),
+    ("GET", "/api/v1/users"),
+    ("POST", "/api/v1/users"),
+    ("PATCH", "/api/v1/users/{name}"),
+    ("DELETE", "/api/v1/users/{name}"),
+    ("GET", "/api/v1/tokens"),
+    ("POST", "/api/v1/tokens"),
+    ("DELETE", "/api/v1/tokens/{token_id}"),
+    ("GET", "/api/v1/audit"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
@@ -146,7 +154,8 @@ def test_every_route_has_its_own_name_its_words_and_a_real_answer(site: Site) ->
     for path, method, what in operations(site):
         assert what["description"], path
         good = next(answer for status, answer in what["responses"].items() if status.startswith("2"))
-        assert any("schema" in body for body in good["content"].values()), path
+        empty = set(what["responses"]) >= {"204"}
+        assert empty or any("schema" in body for body in good["content"].values()), path
         if method == "post" and "/ingest/" in path:
             assert what["requestBody"]["content"], path
 

@@ -124,7 +124,16 @@ def test_a_drain_of_another_incident_is_not_lifted_by_this_one(world: World) -> 
     assert backend.read("gpu-005").out
 
 
-@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("verb", [verb for verb in Verb if verb not in (Verb.DRAIN, Verb.RESUME, Verb.REQUEUE)])
+def test_what_the_simulated_scheduler_cannot_do_is_neither_done_nor_settled(world: World, verb: Verb) -> None:
+    backend = SimulatedBackend(world)
+    for deed in (backend.perform, backend.settle):
+        with pytest.raises(ActionError) as raised:
+            deed(order(1, verb, "gpu-005"))
+        assert raised.value.permanent
+
+
+@pytest.mark.parametrize("verb", [Verb.DRAIN, Verb.RESUME, Verb.REQUEUE])
 def test_a_crash_before_the_call_settles_as_not_done_and_after_it_as_done(world: World, verb: Verb) -> None:
     backend = SimulatedBackend(world)
     if verb is Verb.RESUME:
