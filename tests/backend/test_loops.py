@@ -315,7 +315,8 @@ def names(parts: Parts) -> list[str]:
 
 def test_each_role_runs_its_own_loops(parts: Parts) -> None:
     """Who only answers people judges nothing, sends nothing and reads no source."""
-    steps = ("observe", "decide", "act", "join", "return", "learn")
+    judging = ("observe", "decide", "act", "check", "join", "return", "learn")
+    steps = (*judging, "account", "archive", "report")
     working = {*(f"loop {step}" for step in steps), "source prometheus"}
     assert set(names(parts)) == {"loop follow", *working}
     assert working < set(names(replace(parts, role="observe")))

@@ -42,7 +42,7 @@ def approve(page: Page, url: str, incident: int) -> None:
     page.goto(f"{url}/incidents/{incident}")
     expect(page.locator("#why")).to_contain_text("lost on PCIe")
     expect(page.locator("#seen")).to_contain_text("NVRM: Xid")
-    expect(page.locator(".guards li")).to_have_count(9)
+    expect(page.locator(".guards li")).to_have_count(21)
     page.click("#approve-open")
     page.click("#approve-confirm")
     expect(page.locator("#approve-open")).to_have_count(0)

@@ -103,7 +103,8 @@ def test_random_values_get_a_clear_answer(admin: TestClient, every_route: list[R
     """json.dumps writes NaN, Infinity and halves of surrogate pairs too."""
     asked = data.draw(requests(data.draw(st.sampled_from(every_route))))
     answer = admin.request(**asked)
-    assert answer.status_code in GOOD, (asked, answer.status_code, answer.text)
+    early = answer.status_code == 503 and "Nothing is counted yet" in answer.text
+    assert early or answer.status_code in GOOD, (asked, answer.status_code, answer.text)
     assert "Traceback" not in answer.text
     if answer.status_code >= 400 and asked["url"].startswith(routes.PREFIX):
         assert answer.headers["content-type"] == "application/problem+json"
