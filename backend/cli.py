@@ -244,6 +244,11 @@ def _manifest(made: Words) -> None:
     made.add_argument("--namespace", default="watchkeeper", help="where the account is made (default: watchkeeper)")
 
 
+def _deploy(files: Words) -> None:
+    files.add_argument("name", nargs="?", default="", help="which set of files; without it they are listed")
+    files.add_argument("--out", type=path, help="folder to write them to; nothing there is overwritten")
+
+
 def _config(command: Words) -> None:
     command.add_argument("--config", type=path, help="TOML file; without one: SQLite here, loopback, observe")
 
@@ -268,6 +273,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "runs": ("what became of each run: ETTR, failures, lost time", _runs),
     "plan": ("what ETTR a run can expect, how often to save, how many spares", _plan),
     "kubernetes-manifest": ("print the account and rights that a Kubernetes cluster must give", _manifest),
+    "deploy": ("files for systemd, Kubernetes, Helm, Prometheus and Grafana", _deploy),
     "users": ("people who may sign in", _users),
     "tokens": ("API tokens", _tokens),
 }
@@ -316,6 +322,7 @@ BEHIND: Mapping[str, tuple[str, str]] = {
     "export": ("export", "export"),
     "policy": ("policy", "policy"),
     "kubernetes-manifest": ("kubernetes", "kubernetes_manifest"),
+    "deploy": ("deploy", "deploy"),
     "users": ("people", "users"),
     "tokens": ("people", "tokens"),
 }
