@@ -19,9 +19,13 @@ class NotifyError(Exception):
 class Notifier(Protocol):
     @property
     def kind(self) -> str:
-        """email, slack: the name of the channel in the outbox."""
+        """email, slack, pagerduty ...: the name of the channel in the outbox."""
         ...
 
     def send(self, message: MessageFacts) -> Receipt:
-        """One try, bounded in time. Raises NotifyError."""
+        """One try, bounded in time. Raises NotifyError.
+
+        ``message.again``: an earlier try may have arrived; a channel that can looks first, and answers with what it
+        found. ``message.earlier`` tells where the thread is (ts of Slack): what receipts hold in attrs comes back.
+        """
         ...

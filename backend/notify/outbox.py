@@ -17,7 +17,7 @@ from backend.notify.routing import route
 from backend.store import messages
 from backend.store.claims import claim
 from backend.store.engine import Store
-from backend.tidings import MessageFacts, Receipt
+from backend.tidings import MessageFacts, Receipt, frozen
 from detectors.model import Severity
 
 #: A sender that died is replaced after this; above the longest try of a notifier (50 s).
@@ -64,7 +64,7 @@ def row_of(message: MessageFacts, revision: int, now: datetime) -> Message:
 
 def facts_of(body: Mapping[str, Any]) -> MessageFacts:
     """The message in an outbox row, of this release or an older one. Raises KeyError, TypeError or ValueError."""
-    known = {field.name: body[field.name] for field in fields(MessageFacts) if field.name in body}
+    known = {field.name: frozen(body[field.name]) for field in fields(MessageFacts) if field.name in body}
     return MessageFacts(
         **{
             **known,

@@ -11,7 +11,9 @@ from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-Kind = Literal["opened", "changed", "closed", "report"]
+Kind = Literal[
+    "opened", "changed", "escalated", "proposal", "closed", "owner", "digest", "silenced", "lost", "report", "test"
+]
 #: name of a design token -> (light, dark), as ``#rrggbb``
 Palette = Mapping[str, tuple[str, str]]
 
