@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from backend import joining, learn, orders, pipeline, proposals, returns
 from backend.archive import archive_day
 from backend.clock import Clock, unix
 from backend.facts import Batch
 from backend.ingest.base import Follows, Source, SourceError
+from backend.leading import EVERY_S, Lead, replica
 from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
 from backend.rollups.keep import Keeper
 from backend.rollups.weekly import send_weekly
 from backend.store import events, marks, system
-from backend.store.engine import Store
+from backend.store.engine import Store, StoreError
 from backend.watch import Watch
 
 log = logging.getLogger("watchkeeper.loops")
@@ -42,6 +45,7 @@ class Loop:
     step: Callable[[], bool]
     pause: Callable[[float], object]
     counts: Callable[[], Mapping[str, float]] = field(default=dict)
+    beats: Callable[[], bool] = field(default=lambda: True)
 
 
 def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event) -> None:
@@ -57,7 +61,8 @@ def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event) -> 
             level = logging.WARNING if isinstance(raised, SourceError) else logging.ERROR
             log.log(level, "%s %s failed: %s", loop.kind, loop.name, error, exc_info=level == logging.ERROR)
         now = clock.now()
-        if error or beaten is None or abs(now - beaten) >= BEAT_EVERY:  # abs: clocks step back
+        due = beaten is None or abs(now - beaten) >= BEAT_EVERY  # abs: clocks step back
+        if error or (due and loop.beats()):
             beaten = now
             _beat(loop, store, now, time.perf_counter() - began, error)
         if not more:
@@ -77,16 +82,19 @@ def _beat(loop: Loop, store: Store, now: datetime, took_s: float, error: str) ->
         log.error("the beat of %s could not be written: %s", loop.name, raised)
 
 
-class Loops:
-    """All loops of this process, started and stopped together."""
+class Crew:
+    """Loops that start and stop together; they may start again. ``hire`` makes them, ending with the given event."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, hire: Callable[[threading.Event], Sequence[Loop]], wake: Callable[[], object]):
         self._parts = parts
+        self._hire = hire
+        self._wake = wake
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for loop in all_loops(self._parts, self._stop):
+        self._stop = threading.Event()
+        for loop in self._hire(self._stop):
             arguments = (loop, self._parts.store, self._parts.clock, self._stop)
             thread = threading.Thread(target=run_every, args=arguments, name=f"{loop.cluster}:{loop.name}", daemon=True)
             self._threads.append(thread)
@@ -95,19 +103,61 @@ class Loops:
     def stop(self, timeout_s: float = 10.0) -> None:
         """Ask every loop to end after its step, and wait for them."""
         self._stop.set()
-        self._parts.changes.nudge()
-        for watch in self._parts.watches.values():
-            watch.wake.set()
+        self._wake()
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+
+
+class Loops:
+    """All loops of this process. Those that watch a cluster run while this process holds its lease."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._leads = {} if parts.role == "api" else {name: lead_of(parts, w) for name, w in parts.watches.items()}
+        self._crew = Crew(parts, self._hire, parts.changes.nudge)
+
+    def start(self) -> None:
+        self._crew.start()
+
+    def stop(self) -> None:
+        self._crew.stop()
+        for lead in self._leads.values():
+            _end(lead)
         for watch in self._parts.watches.values():
             if watch.history is not None:
                 watch.history.close()
 
+    def _hire(self, stop: threading.Event) -> list[Loop]:
+        leads = [
+            Loop(name, "loop", "lead", EVERY_S, lead.step, stop.wait, beats=partial(leads_now, lead))
+            for name, lead in self._leads.items()
+        ]
+        return all_loops(self._parts, stop) + leads
+
+
+def lead_of(parts: Parts, watch: Watch) -> Lead:
+    crew = Crew(parts, partial(watch_loops, parts, watch), watch.wake.set)
+    return Lead(watch, replica(parts.store.folder), parts.settings.store.lease_s, crew.start, crew.stop)
+
+
+def leads_now(lead: Lead) -> bool:
+    """One that stands by has no pulse of its own: when it ends nothing is late."""
+    return bool(lead.term)
+
+
+def _end(lead: Lead) -> None:
+    """A lease that cannot be given up (the database is away) runs out by itself."""
+    try:
+        lead.give_up()
+    except (StoreError, SQLAlchemyError) as error:
+        log.warning("the lease could not be given up: %s", error)
+
 
 def all_loops(parts: Parts, stop: threading.Event) -> list[Loop]:
-    """The loops that this role runs: an API process only follows what others commit, and reads what they learnt."""
+    """The loops that this role runs, lease or not: an API process only follows what others commit, and reads what
+    they learnt; others tell people, too."""
     mark = " (api)" if parts.role == "api" else ""  # two processes on one database have two pulses
     found = [Loop("", "loop", f"follow{mark}", 0.5, lambda: follow(parts), parts.changes.until_nudged)]
     if parts.role != "all":
@@ -117,14 +167,13 @@ def all_loops(parts: Parts, stop: threading.Event) -> list[Loop]:
         ]
     if parts.role == "api":
         return found
-    for watch in parts.watches.values():
-        found += watch_loops(parts, watch, stop)
     with parts.store.write() as session:
         drop_unserved(session, set(parts.notifiers))
     return found + [deliver_loop(parts, channel, stop) for channel in parts.notifiers]
 
 
 def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]:
+    """What only the process does that holds the lease of the cluster."""
     name = watch.cluster
     found = [
         Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch), lambda: pulse(watch)),

@@ -276,6 +276,7 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
     suspicions = fuse(findings, fleet, watch.catalogue)
     watch.cursor, watch.last_at = cursor, max(tick.at, watch.last_at)
     with watch.turn() as session:
+        watch.fence(session)
         delta = conclude(session, watch, tick, fleet, judged, findings, suspicions, telemetry=telemetry)
         report(session, watch, judged, broken)
         saves = not telemetry or not delta.empty or watch.must_save(tick)

@@ -55,7 +55,6 @@ from backend.inventory.inventory import Inventory
 from backend.notify.base import Notifier
 from backend.notify.email import EmailNotifier
 from backend.notify.slack import SlackNotifier
-from backend.proposals import reconsider
 from backend.registry_hands import with_hands
 from backend.ring import Ring
 from backend.settings import Cluster, Policy, Prometheus, Settings
@@ -133,8 +132,6 @@ def build(
         mode: Mode = "read" if role == "api" else "write"
         watch.history = History.open(settings.store.folder, cluster.name, kept_of(cluster, catalogue), mode)
         watch.load()
-        if role != "api":
-            reconsider(watch)
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
         logs = log_sources(cluster, store, tails[cluster.name], watch.verdicts)

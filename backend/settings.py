@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,14 @@ from pydantic_core import ErrorDetails
 from backend import settings_file
 from backend.settings_acting import Hands as Hands
 from backend.settings_acting import Policy as Policy
+from backend.settings_channels import Alertmanager as Alertmanager
+from backend.settings_channels import Apprise as Apprise
+from backend.settings_channels import Email as Email
+from backend.settings_channels import Owners as Owners
+from backend.settings_channels import PagerDuty as PagerDuty
+from backend.settings_channels import Slack as Slack
+from backend.settings_channels import Teams as Teams
+from backend.settings_channels import Webhook as Webhook
 from backend.settings_counting import Archive, Reliability, Report
 from backend.settings_file import PREFIX, Mistake, Place, Tree, dotted, fields, is_scalar, is_secret, section_of
 from backend.settings_file import Section as Section
@@ -28,11 +35,6 @@ from backend.settings_identity import Proxy as Proxy
 from backend.settings_identity import Security as Security
 
 Mode = Literal["observe", "propose", "act"]
-
-
-#: One mail address, with a name before it or without; no line end, so no header of its own.
-ADDRESS = r"^[^\x00-\x1f\x7f<>]*<[^\s<>@,;]+@[^\s<>@,;]+>$|^[^\s<>@,;]+@[^\s<>@,;]+$"
-Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
 
 
 class Server(Section):
@@ -68,6 +70,12 @@ class Store(Section):
         description="Database: sqlite:////path.db or postgresql+psycopg://user@host/name. Empty: SQLite in the folder.",
     )
     folder: Path = Field(Path("watchkeeper-data"), description="Data folder; a network file system is refused.")
+    lease_s: float = Field(
+        5.0,
+        ge=2.0,
+        le=60.0,
+        description="Of several processes on one PostgreSQL one watches; when it is silent this long (s), another does.",
+    )
 
 
 class Prometheus(Section):
@@ -197,31 +205,6 @@ class Cluster(Section):
     )
 
 
-class Email(Section):
-    host: str = Field(description="SMTP server.")
-    port: int = Field(587, ge=1, le=65535, description="SMTP port.")
-    starttls: bool = Field(True, description="Ask for TLS before anything is sent.")
-    user: str = Field("", description="SMTP user; empty: no sign-in.")
-    password: SecretStr | None = Field(None, description="SMTP password.")
-    sender: str = Field(
-        "watchkeeper@localhost", alias="from", pattern=ADDRESS, description="From address, as in watch@example.org."
-    )
-    to: tuple[Address, ...] = Field(min_length=1, description="Recipients, as in on-call@example.org.")
-    timeout_s: float = Field(20.0, gt=0, description="Longest wait for the server, in seconds.")
-
-
-class Slack(Section):
-    webhook_url: SecretStr = Field(description="Incoming webhook. It can neither thread nor edit.")
-    timeout_s: float = Field(10.0, gt=0, description="Longest wait for Slack, in seconds.")
-
-    @field_validator("webhook_url")
-    @classmethod
-    def _an_address(cls, given: SecretStr) -> SecretStr:
-        if re.fullmatch(r"https?://[^\s/]+\S*", given.get_secret_value()) is None:
-            raise ValueError("is no address. Write it as https://hooks.slack.com/services/...")
-        return given
-
-
 class Summary(Section):
     url: str = Field(
         pattern=r"^https?://[^\s/]+\S*$", description="Where chat/completions is, as in http://127.0.0.1:8080/v1."
@@ -246,6 +229,12 @@ class Settings(Section):
     cluster: tuple[Cluster, ...] = Field((Cluster(),), min_length=1, description="One table a cluster.")
     email: Email | None = None
     slack: Slack | None = None
+    pagerduty: PagerDuty | None = None
+    teams: Teams | None = None
+    webhook: Webhook | None = None
+    apprise: Apprise | None = None
+    alertmanager: Alertmanager | None = None
+    owners: Owners = Field(default_factory=Owners)
     summary: Summary | None = Field(
         None, description="A language model that sums up quoted lines for people; off unless set, and never decides."
     )
@@ -257,6 +246,12 @@ class Settings(Section):
     reliability: Reliability = Field(default_factory=Reliability)
     report: Report = Field(default_factory=Report)
     archive: Archive = Field(default_factory=Archive)
+    #: Where each key was set: a file with its line, or an environment variable; what is not here is a default.
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def origins(self) -> dict[str, str]:
+        return self._origins
 
     @field_validator("cluster")
     @classmethod
@@ -289,6 +284,7 @@ def load(path: Path | None, environ: Mapping[str, str], renamed: Mapping[str, st
         raise SettingsError(*tree.mistakes, *_mistakes(error, tree)) from None
     if tree.mistakes:
         raise SettingsError(*tree.mistakes)
+    settings.origins.update({dotted(place): tree.where(place) for place in tree.origins if place})
     return settings
 
 

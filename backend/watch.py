@@ -17,7 +17,7 @@ from sqlmodel import Session
 
 from backend.act.base import ClusterBackend
 from backend.changes import Changes
-from backend.clock import Clock, unix
+from backend.clock import Clock, unix, utc
 from backend.decide.guards import Limits
 from backend.facts import Batch, Mode
 from backend.history import History
@@ -54,6 +54,10 @@ def unwatched(point: str) -> None:
 
 def unfollowed(tick: Tick, delta: Delta) -> None:
     """Default for ``Watch.stepped``: nobody writes along. Replay passes one that does."""
+
+
+def unfenced(session: Session) -> None:
+    """Default for ``Watch.fence``: nobody else may watch this cluster."""
 
 
 def unrecorded(batch: Batch) -> None:
@@ -98,6 +102,7 @@ class Watch:
     reached: Callable[[str], None] = unwatched
     stepped: Callable[[Tick, Delta], None] = unfollowed
     taken: Callable[[Batch], None] = unrecorded
+    fence: Callable[[Session], None] = unfenced
     lock: threading.RLock = field(default_factory=threading.RLock)
     wake: threading.Event = field(default_factory=threading.Event)
     # --- what the observe loop remembers
@@ -238,7 +243,8 @@ class Watch:
             arrays = pack(arrays_of(self.states[detector.name]))
             finding_rows.save_state(session, self.cluster, detector.name, at, self.cursor, arrays, {})
         if ring := self.ring.saved(self.coming[0].at if self.coming else None):
-            finding_rows.save_state(session, self.cluster, RING, at, self.cursor, pack(ring), {})
+            seen = utc(float(ring["closed"][0]) * self.ring.interval_s)  # up to here nothing is judged again
+            finding_rows.save_state(session, self.cluster, RING, seen, self.cursor, pack(ring), {})
         system.set_cursor(session, self.cluster, EVENTS, self.cursor, at)
 
 

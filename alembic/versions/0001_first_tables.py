@@ -26,7 +26,7 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
 TABLES = """
     exclusion decision orders cluster node device attempt allocation
     devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark wrapreport
-    incident entry message delivery users sessions tries tokens audit audithead beat secret label modelartifact
+    incident entry message delivery users sessions tries tokens audit audithead beat secret lease label modelartifact
     run runjob rollup reckoning
 """
 
@@ -387,6 +387,13 @@ def _system() -> None:
         name:text value:text created_at:time
     """,
         key="name",
+    )
+    _table(
+        "lease",
+        """
+        cluster:text holder:text who:text term:count since:time until:time
+    """,
+        key="cluster",
     )
 
 

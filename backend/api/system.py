@@ -18,8 +18,7 @@ from backend.api.nodes import json
 from backend.api.problems import answer
 from backend.model.system import Beat
 from backend.registry import Parts
-from backend.store import actions, incidents, system
-from backend.store.engine import Store
+from backend.store import actions, incidents, leases, system
 
 router = APIRouter(tags=["system"])
 
@@ -56,6 +55,7 @@ FAMILIES = (
     Family("watchkeeper_binding_exclusions", "gauge", "Nodes under a binding exclusion."),
     Family("watchkeeper_waiting_plans", "gauge", "Plans that wait for an approver."),
     Family("watchkeeper_kill_switch", "gauge", "1 while nothing may be sent to the cluster."),
+    Family("watchkeeper_leads", "gauge", "1 where this process watches the cluster, 0 where it stands by."),
     Family("watchkeeper_beat_age_seconds", "gauge", "Time since a loop, source or detector last succeeded."),
     Family("watchkeeper_beat_errors_total", "counter", "Failures of a loop, source or detector."),
 )
@@ -109,7 +109,7 @@ def collected(parts: Parts, intake: Intake) -> Samples:
     _intake(found, intake, parts.watches)
     now = parts.clock.now()
     for name in parts.watches:
-        _cluster(found, parts.store, name, now)
+        _cluster(found, parts, name, now)
     with parts.store.read() as session:
         beats = system.beats(session)
     for beat in beats:
@@ -134,9 +134,10 @@ def _intake(found: Samples, intake: Intake, clusters: Iterable[str]) -> None:
         found["watchkeeper_ingest_busy_total"].append(({"route": route}, float(times)))
 
 
-def _cluster(found: Samples, store: Store, cluster: str, now: datetime) -> None:
+def _cluster(found: Samples, parts: Parts, cluster: str, now: datetime) -> None:
     labels = {"cluster": cluster}
-    with store.read() as session:
+    with parts.store.read() as session:
+        lease = leases.lease(session, cluster)
         live = incidents.live(session, cluster)
         held = {row.node for row in actions.live_exclusions(session, cluster, now)}
         waiting = len(actions.proposed(session, cluster))
@@ -146,6 +147,7 @@ def _cluster(found: Samples, store: Store, cluster: str, now: datetime) -> None:
         found["watchkeeper_open_incidents"].append(({**labels, "severity": severity}, float(count)))
     found["watchkeeper_binding_exclusions"].append((labels, float(len(held))))
     found["watchkeeper_waiting_plans"].append((labels, float(waiting)))
+    found["watchkeeper_leads"].append((labels, float(lease is not None and lease.who == parts.who)))
     found["watchkeeper_kill_switch"].append((labels, float(stopped)))
 
 

@@ -32,3 +32,14 @@ class Secret(SQLModel, table=True):
     name: str = Field(primary_key=True)
     value: str
     created_at: datetime = when()
+
+
+class Lease(SQLModel, table=True):
+    """Which process watches a cluster, until when. ``term`` counts up with each change of hands and fences the last."""
+
+    cluster: str = Field(primary_key=True)
+    holder: str
+    who: str
+    term: int
+    since: datetime = when()
+    until: datetime = when()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -27,6 +28,15 @@ def of_incident(session: Session, incident_id: int) -> Sequence[Finding]:
 def states(session: Session, cluster: str) -> dict[str, DetectorState]:
     rows = session.exec(select(DetectorState).where(col(DetectorState.cluster) == cluster)).all()
     return {row.detector: row for row in rows}
+
+
+def saved_at(session: Session, cluster: str, detector: str) -> float:
+    """The tick (unix s) that a saved state has seen; minus infinity where there is none."""
+    query = select(DetectorState.at).where(
+        col(DetectorState.cluster) == cluster, col(DetectorState.detector) == detector
+    )
+    found = session.exec(query).first()
+    return found.timestamp() if found is not None else -math.inf
 
 
 def save_state(

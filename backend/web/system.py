@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from backend import learn, writes
 from backend.answers.fleet_state import FleetState, fleet_state
 from backend.answers.pulse import Pulse, Pulses, pulses
+from backend.store import leases
 from backend.web import shown
 from backend.web.base import Visit, carried_out, checked, form, frame, page, visit
 from frontend import chips, sentences
@@ -58,7 +59,7 @@ def context(session: Session, seen: Visit, told: Told | None) -> System:
     return System(
         frame=frame(session, seen, "System", (Link("System", ""),), "", told, seen.link("/system")),
         answer=sentences.system_answer(late, dark, broken, len(found.loops)),
-        lede=lede(found, fleet, len(late)),
+        lede=f"{lede(found, fleet, len(late))} {watched_by(session, seen)}".strip(),
         tiles=tiles(found, seen),
         sources=tuple(row(p, "source") for p in found.sources),
         age=shown.age_figure(found.sources, seen),
@@ -89,6 +90,17 @@ def lede(found: Pulses, fleet: FleetState, late: int) -> str:
         else f"{unknown:,} of {fleet.total:,} GPUs have no telemetry; they count as no data, not as healthy."
     )
     return f"{beats} {blind}".strip()
+
+
+def watched_by(session: Session, seen: Visit) -> str:
+    """Which process watches; empty where this one does, and nobody else ever did."""
+    lease = leases.lease(session, seen.watch.cluster)
+    if lease is None or (lease.term == 1 and lease.who == seen.parts.who):
+        return ""
+    if lease.until <= seen.now:
+        return f"Nobody watches: the lease of {lease.who} ran out at {clock(lease.until, seen.now)}."
+    who = "This process" if lease.who == seen.parts.who else f"The process {lease.who}"
+    return f"{who} watches since {clock(lease.since, seen.now)}, the {lease.term}. to hold the lease."
 
 
 def row(p: Pulse, kind: str) -> PulseRow:

@@ -22,7 +22,7 @@ from backend.clock import ManualClock, SystemClock
 from backend.facts import Batch
 from backend.ingest.base import SourceError
 from backend.ingest.logs import logs_batch, read_rows
-from backend.loops import REACH_BACK_S, Loop, Loops, Pull, all_loops, on_the_beat, run_every, waker
+from backend.loops import REACH_BACK_S, Loop, Loops, Pull, all_loops, on_the_beat, run_every, waker, watch_loops
 from backend.model.system import Beat
 from backend.registry import Parts, build
 from backend.settings import Settings
@@ -310,7 +310,11 @@ def parts(tmp_path: Path, migrated_sqlite: Path) -> Iterator[Parts]:
 
 
 def names(parts: Parts) -> list[str]:
-    return [f"{loop.kind} {loop.name}" for loop in all_loops(parts, threading.Event())]
+    stop, watch = threading.Event(), parts.watches["main"]
+    found = all_loops(parts, stop)
+    if parts.role != "api":
+        found += watch_loops(parts, watch, stop)
+    return [f"{loop.kind} {loop.name}" for loop in found]
 
 
 def test_each_role_runs_its_own_loops(parts: Parts) -> None:
