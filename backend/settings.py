@@ -11,7 +11,16 @@ from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, Field, SecretStr, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -74,7 +83,7 @@ class Store(Section):
         5.0,
         ge=2.0,
         le=60.0,
-        description="Of several processes on one PostgreSQL one watches; when it is silent this long (s), another does.",
+        description="Of several processes on one PostgreSQL one watches; when silent this long (s), another does.",
     )
 
 
