@@ -26,7 +26,7 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
 TABLES = """
     exclusion decision orders cluster node device attempt allocation
     devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark wrapreport
-    incident entry message delivery users sessions tries tokens audit audithead beat secret lease label modelartifact
+    incident entry message delivery alertgroup alertmember silence users sessions tries tokens audit audithead beat secret lease label modelartifact
     run runjob rollup reckoning
 """
 
@@ -296,16 +296,18 @@ def _messages() -> None:
     _table(
         "message",
         """
-        id:big cluster:text incident_id:big kind:text revision:count created_at:time body:json
+        id:big cluster:text incident_id:big kind:text revision:count route:text group_id:big? created_at:time body:json
     """,
         key="id",
-        unique="cluster incident_id kind revision",
+        unique="cluster incident_id kind revision route",
     )
+    op.create_index("ix_message_group_id", "message", ["group_id"])
     op.create_index("ix_message_incident_id", "message", ["incident_id"])
     _table(
         "delivery",
         """
-        id:big cluster:text message_id:big incident_id:big channel:text state:text not_before:time claimed_by:text
+        id:big cluster:text message_id:big incident_id:big channel:text thread:text to:json state:text not_before:time
+        claimed_by:text
         lease_until:time? attempts:count sent_at:time? receipt:json error:text
     """,
         key="id",
@@ -314,6 +316,40 @@ def _messages() -> None:
     op.create_index("ix_delivery_incident_id", "delivery", ["incident_id"])
     op.create_index("ix_delivery_message_id", "delivery", ["message_id"])
     op.create_index("ix_delivery_state", "delivery", ["state", "not_before"])
+    op.create_index("ix_delivery_thread", "delivery", ["thread", "channel"])
+    _alerts()
+
+
+def _alerts() -> None:
+    _table(
+        "alertgroup",
+        """
+        id:big cluster:text route:text key:text state:text lead:big opened_at:time joined_at:time due_at:time?
+        told_at:time? repeat_at:time? escalate_at:time? step:count revision:count told_count:count told_severity:text
+        told_decision:big stirred:flag why:text
+    """,
+        key="id",
+    )
+    op.create_index("ix_alertgroup_due", "alertgroup", ["state", "due_at"])
+    op.create_index("ix_alertgroup_key", "alertgroup", ["cluster", "route", "key", "state"])
+    op.create_index("ix_alertgroup_lead", "alertgroup", ["lead"])
+    _table(
+        "alertmember",
+        """
+        group_id:big incident_id:big cluster:text joined_at:time state:text why:text held_until:time?
+    """,
+        key="group_id incident_id",
+    )
+    op.create_index("ix_alertmember_incident_id", "alertmember", ["incident_id"])
+    _table(
+        "silence",
+        """
+        id:big cluster:text kind:text matches:json comment:text created_by:text created_at:time starts_at:time
+        ends_at:time ended_at:time? ended_by:text
+    """,
+        key="id",
+    )
+    op.create_index("ix_silence_ends", "silence", ["cluster", "ends_at"])
 
 
 def _people() -> None:
