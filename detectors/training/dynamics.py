@@ -25,7 +25,7 @@ class Spectrum:
     norm: float
 
 
-def spectrum(singular: Floats) -> Spectrum:
+def spectrum(singular: Reals) -> Spectrum:
     """2606.28116: p_i = s_i^2 / sum s^2, H = -sum p ln p, effective rank exp(H); stable rank sum s^2 / s_1^2. Zeros
     all over (nothing moved) have entropy 0 and both ranks 0. Raises nothing on NaN: it comes out again."""
     power = np.square(singular.astype(np.float64))

@@ -89,16 +89,18 @@ class Language:
 
 @dataclass(slots=True)
 class Held:
-    """All that a save keeps."""
+    """All that a save keeps; looked: queries and keys at the last look, for their change since."""
 
     step: int
     weights: Weights
     first: Weights
     second: Weights
+    looked: Weights = field(default_factory=dict)
 
     def copy(self) -> Held:
         return Held(
-            self.step, *({k: v.copy() for k, v in part.items()} for part in (self.weights, self.first, self.second))
+            self.step,
+            *({k: v.copy() for k, v in part.items()} for part in (self.weights, self.first, self.second, self.looked)),
         )
 
 
@@ -148,7 +150,6 @@ def _step(plan: Plan, held: Held, language: Language, dice: np.random.Generator,
     norms = {name: float(np.square(g, dtype=np.float64).sum()) for name, g in grads.items()}
     total = sum(norms.values()) ** 0.5
     rate = rate_of(plan, step)
-    before = {n: w[n].copy() for n in w if n.endswith((".q", ".k"))} if step % plan.look_every == 0 else {}
     moved = _adam(held, grads, min(1.0, plan.clip / (total + 1e-6)), rate, fault if on else None)
     values = {"loss": float(done.losses.mean()), "grad_norm": total, "lr": rate}
     if plan.probe_every and step % plan.probe_every == 0:
@@ -156,7 +157,11 @@ def _step(plan: Plan, held: Held, language: Language, dice: np.random.Generator,
         values["val_loss"] = float(
             run(shape, w, probe, fault.broken if fault is not None and on else SOUND).losses.mean()
         )
-    layers = look(shape, w, before, done, norms, moved) if before else {}
+    layers = {}
+    if step % plan.look_every == 0:
+        if held.looked:
+            layers = look(shape, w, held.looked, done, norms, moved)
+        held.looked = {n: w[n].copy() for n in w if n.endswith((".q", ".k"))}
     ranks = {rank: _of_rank(done, rank) for rank in range(shape.ranks)}
     return Seen(step, values, layers, ranks, step % plan.save_every == 0)
 
