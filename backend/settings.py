@@ -231,6 +231,15 @@ class Incidents(Section):
     )
 
 
+class Origins(dict[str, str]):
+    """Where keys were set. Two configurations that say the same are equal, wherever they say it."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Origins)
+
+
 class Settings(Section):
     mode: Mode = Field("observe", description="observe binds nobody; propose asks; act does.")
     server: Server = Field(default_factory=Server)
@@ -256,7 +265,7 @@ class Settings(Section):
     report: Report = Field(default_factory=Report)
     archive: Archive = Field(default_factory=Archive)
     #: Where each key was set: a file with its line, or an environment variable; what is not here is a default.
-    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _origins: Origins = PrivateAttr(default_factory=Origins)
 
     @property
     def origins(self) -> dict[str, str]:

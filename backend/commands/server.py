@@ -43,6 +43,7 @@ def settings_of(path: Path | None, port: int | None = None) -> Settings:
     settings = load(path, os.environ)
     if port is None:
         return settings
+    settings.origins["server.port"] = "command line"
     return settings.model_copy(update={"server": settings.server.model_copy(update={"port": port})})
 
 
