@@ -24,8 +24,19 @@ _SOFT = re.compile(
     r"|will (?:be )?retr|"
     r"[Aa]ttempt \d+\s?(?:/|of)|\b[Ss]kipp(?:ing|ed)\b|[Ii]gnor(?:ed|ing)\b|[Ff]all(?:ing)?[ -]?back|\brecovered\b|"
     r"\b[Cc]aught\b(?! (?:signal|SIG|collective))|[Nn]on-?fatal\b|\bhandled\b|Exception ignored|reconnect"
-    r"|[Tt]rying (?:to resume|again)|[Rr]esum(?:e|ing) (?:the )?download"
+    r"|[Tt]rying (?:to resume|again)|[Rr]esum(?:e|ed|ing) (?:the )?(?:download|after|from|job|run|training)"
+    r"|[;,(\-]\s?(?:using|trying|picked|continuing|proceeding|rolled back|ok\b|reopened|(?:treat|count)ed as)\b"
+    r"|\(expected\b|\bexpected (?:failure|error|exception)\b|\b(?:parent|main process) (?:is )?(?:unaffected|goes on)\b"
+    r"|\b(?:bypassing|tolerated|suppressed|not fatal|harmless|benign|no harm)\b|\b(?:used?|using) [^\n]{1,60} instead\b"
+    r"|[Tt]emporary (?:cache )?directory|\bauto-?(?:recover|restart|retr)\w{0,6}\b"
 )
+#: Who tells of the past.
+_PAST = re.compile(
+    r"\b(?:[Ll]ast|[Pp]revious(?:ly)?|[Ee]arlier|[Pp]rior|[Pp]ast|[Hh]istory|[Rr]esum(?:ed?|ing)|[Rr]ecover(?:ed|ing)"
+    r"|[Rr]estart(?:ed|ing)|[Ss]imulat(?:ed?|ing)|[Ii]nject(?:ed|ing)|[Dd]rill)\b"
+)
+#: The level at the head of a line, before anything is said.
+_LEVEL = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?)\b")
 #: NCCL and c10d warn of what kills them, so their level says nothing.
 _LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog caught\b|elastic/")
 #: A word of prose; and what stands before the words of an exception or of a failed call.
@@ -42,6 +53,9 @@ CHAIN_LITERALS = ("During handling of the above exception", "The above exception
 IGNORED = "Exception ignored in"
 
 
+#: What stands in one word before and behind a part of a path: a slash, and more of a name.
+_PATH_HEAD = re.compile(r"/(?:[\w\-.=+]{0,100}[\-_.])?$", re.ASCII)
+_PATH_TAIL = re.compile(r"[\w\-.=+]{0,100}[\-_/.]\w", re.ASCII)
 _KEY_END = re.compile(r"[\w\-. ]{0,60}['\"]\s{0,4}:")
 #: Text that a model reads or writes, printed beside what the program itself has to say.
 _SAMPLE = re.compile(
@@ -67,6 +81,23 @@ def is_soft(line: str) -> bool:
     return bool(_SOFT.search(line[:MAX_CHARS]))
 
 
+def by_level_only(text: str, start: int) -> bool:
+    """Is the level before the words from ``start`` all that speaks of a matter dealt with?
+
+    Who passes on what a tool or the kernel printed gives its own level.
+    """
+    text = text[:MAX_CHARS]
+    return not _SOFT.search(_LEVEL.sub("", text[:start]) + text[start:]) and not _PAST.search(text[:start])
+
+
+def in_path(text: str, start: int, end: int) -> bool:
+    """Is a word from ``start`` to ``end`` only a part of a path or of a file's name?"""
+    if any(c.isspace() for c in text[start:end]):
+        return False
+    head, tail = _PATH_HEAD.search(text[max(0, start - 400) : start]), _PATH_TAIL.match(text[end : end + 200])
+    return head is not None and tail is not None
+
+
 def is_key(text: str, end: int) -> bool:
     """Do the words up to ``end`` stand in a key of a JSON record, as of a configuration that is printed?"""
     return text.startswith("{") and bool(_KEY_END.match(text, end))
@@ -90,6 +121,8 @@ def told(text: str, start: int, end: int) -> bool:
         closed = opened and any(before[at] == quote for at in range(opened[-1] + 1, len(before)))
         if opened and not closed and quote in text[end : end + 400]:
             return True
+    if _PAST.search(before):
+        return True
     if "NVRM" in before[-200:]:
         return False
     ahead = re.split(r"[:|\]]|[.?!;] ", before)[-1]

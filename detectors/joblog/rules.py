@@ -12,8 +12,10 @@ from detectors.joblog.phrases import (
     IGNORED,
     KEPT_CHARS,
     MAX_CHARS,
+    by_level_only,
     chains,
     ended,
+    in_path,
     in_sample,
     is_code,
     is_key,
@@ -159,13 +161,16 @@ class Table:
     def hit(self, text: str, which: Iterable[int] | None = None, **place: Any) -> Hit | None:
         """The line as a hit, or None where no rule names it or it is quoted program text. ``place``: fields of Hit."""
         found = None if is_code(text) else self.best(text, which)
-        if found is None or in_sample(text, found[1].start()) or is_key(text, found[1].end()):
+        if found is None:
             return None
         rule, match = found
+        if in_sample(text, match.start()) or is_key(text, match.end()) or in_path(text, *match.span()):
+            return None
         words = {key: value.strip()[:KEPT_CHARS] for key, value in match.groupdict().items() if value}
         loud = is_loud(text)
         soft = not loud and is_soft(text)
         if rule.exclude != "no" and not loud:
+            soft = soft and not by_level_only(text, match.start())
             soft = soft or told(text[:MAX_CHARS], match.start(), match.end())
         return Hit(rule=rule, text=kept(text), soft=soft, words=words, **place)
 

@@ -52,7 +52,7 @@ def place(state: RunState, row: Row) -> int:
         at = int(np.searchsorted(state.run, key))
     job = row.event.attrs.get("job", "")[:LONGEST]
     if job and state.run_job[at] != job:
-        state.run_job = _with(state.run_job, at, job)
+        state.run_job = with_text(state.run_job, at, job)
     return at
 
 
@@ -137,7 +137,7 @@ def column(state: RunState, key: np.uint64) -> int:
     return at if at < len(state.run) and state.run[at] == key else -1
 
 
-def _with(texts: NDArray[np.str_], at: int, text: str) -> NDArray[np.str_]:
+def with_text(texts: NDArray[np.str_], at: int, text: str) -> NDArray[np.str_]:
     """The array with one text in it, as wide as that needs."""
     wide = texts.astype(f"<U{max(len(text), texts.dtype.itemsize // 4, 1)}")
     wide[at] = text
