@@ -12,7 +12,7 @@ from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend import joining, learn, orders, pipeline, proposals, returns
+from backend import joining, learn, orders, pipeline, proposals, returns, telling
 from backend.archive import archive_day
 from backend.clock import Clock, unix
 from backend.facts import Batch
@@ -30,6 +30,8 @@ log = logging.getLogger("watchkeeper.loops")
 
 #: A healthy loop writes its beat this often at most; System calls it late after three times its own interval.
 BEAT_EVERY = timedelta(seconds=5)
+#: How often each channel looks for what it has to send; a look that finds nothing only reads.
+DELIVER_EVERY_S = 0.2
 #: How long a pull may reach back when its source was dark; older gaps are for range back-fill.
 REACH_BACK_S = 300.0
 
@@ -176,8 +178,9 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
     """What only the process does that holds the lease of the cluster."""
     name = watch.cluster
     found = [
-        Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch), lambda: pulse(watch)),
-        Loop(name, "loop", "decide", 0.5, lambda: proposals.propose(watch), stop.wait),
+        Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch.wake), lambda: pulse(watch)),
+        Loop(name, "loop", "decide", 0.5, lambda: proposals.propose(watch), waker(watch.undecided)),
+        Loop(name, "loop", "alerts", 0.2, lambda: telling.tell_due(watch), stop.wait),
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
         Loop(name, "loop", "check", 2.0, lambda: orders.check(watch), stop.wait),
         Loop(name, "loop", "join", 1.0, lambda: joining.join(watch), stop.wait),
@@ -250,12 +253,12 @@ def relearn(watch: Watch) -> bool:
     return learn.step(watch.store, watch.clock, watch.cluster, watch.verdicts, learn.kinds_of(watch.catalogue.kinds))
 
 
-def waker(watch: Watch) -> Callable[[float], object]:
-    """Wait until an event was accepted in this process, or until the time is up."""
+def waker(news: threading.Event) -> Callable[[float], object]:
+    """Wait until there is news in this process (an accepted event, an incident), or until the time is up."""
 
     def pause(timeout_s: float) -> None:
-        watch.wake.wait(timeout_s)
-        watch.wake.clear()
+        news.wait(timeout_s)
+        news.clear()
 
     return pause
 
@@ -284,7 +287,7 @@ def deliver_loop(parts: Parts, channel: str, stop: threading.Event) -> Loop:
     """One loop a channel: a slow one holds nobody else up."""
     only = {channel: parts.notifiers[channel]}
     step = partial(deliver_one, parts.store, only, parts.clock, parts.who)
-    return Loop("", "loop", f"notify {channel}", 1.0, step, stop.wait)
+    return Loop("", "loop", f"notify {channel}", DELIVER_EVERY_S, step, stop.wait)
 
 
 class Pull:

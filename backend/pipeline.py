@@ -14,6 +14,7 @@ from itertools import islice
 
 from sqlmodel import Session
 
+from backend import telling
 from backend.clock import unix, utc
 from backend.facts import Batch, RawEvent
 from backend.incidents import lifecycle
@@ -284,6 +285,7 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
             watch.save(session, utc(tick.at))
     watch.committed(tick, saved=saves, telemetry=telemetry)
     if not delta.empty:
+        watch.undecided.set()
         watch.reached("incident committed")
     watch.stepped(tick, delta)
     watch.changes.nudge()
@@ -321,7 +323,7 @@ def conclude(
     rows = incidents.foldable(session, watch.cluster, utc(tick.at - watch.rules.fold_s))
     facts = [lifecycle.facts_of(row, linked.get(row.id or 0, ())) for row in rows]
     folds = correlate(suspicions, facts, tick.at, watch.rules.fold_s, hosts=partial(hosts_of, fleet))
-    lifecycle.apply(session, folds, watch.ledger, fleet, at, watch.dark)
+    telling.expect(session, watch, lifecycle.apply(session, folds, watch.ledger, fleet, at, watch.dark))
     elapsed_s = 0.0
     if telemetry:
         elapsed_s = _elapsed_s(watch, tick)

@@ -25,6 +25,7 @@ from backend.incidents.record import Delta, Held, held_of
 from backend.ingest.job_verdicts import Verdicts
 from backend.inventory.inventory import Inventory
 from backend.model.events import DetectorState
+from backend.notify.routing import Routing
 from backend.ring import Ring
 from backend.store import cluster as cluster_rows
 from backend.store import findings as finding_rows
@@ -79,6 +80,7 @@ class Rules:
     simulated: bool = False
     save_every_s: float = 60.0
     check_s: float = 0.0
+    routing: Routing = field(default_factory=Routing)
 
 
 @dataclass
@@ -105,6 +107,7 @@ class Watch:
     fence: Callable[[Session], None] = unfenced
     lock: threading.RLock = field(default_factory=threading.RLock)
     wake: threading.Event = field(default_factory=threading.Event)
+    undecided: threading.Event = field(default_factory=threading.Event)
     # --- what the observe loop remembers
     fleet: Fleet | None = None
     states: dict[str, Any] = field(default_factory=dict)

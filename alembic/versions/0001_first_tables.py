@@ -337,6 +337,7 @@ def _alerts() -> None:
         "alertmember",
         """
         group_id:big incident_id:big cluster:text joined_at:time state:text why:text held_until:time?
+        changed_revision:count
     """,
         key="group_id incident_id",
     )

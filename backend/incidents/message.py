@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from backend.clock import unix
 from backend.model.actions import Decision
 from backend.model.events import Finding
 from backend.model.incidents import Incident
-from backend.tidings import MessageFacts
+from backend.tidings import MessageFacts, MessageKind
 from detectors.model import Severity
 
 #: A message shows this many pieces of evidence; the page shows them all.
 MOST_EVIDENCE = 8
-
-MessageKind = Literal["opened", "changed", "closed"]
 
 
 def span_words(seconds: float) -> str:
@@ -41,8 +39,10 @@ def message_of(
     *,
     simulated: bool,
     why: str = "",
+    moments: Sequence[tuple[float, str]] = (),
 ) -> MessageFacts:
-    """Everything a channel needs, looked up once. ``why`` says what this message adds (for changed and closed)."""
+    """Everything a channel needs, looked up once. ``why`` says what this message adds (for changed and closed);
+    ``moments`` are (unix s, words) of its timeline."""
     link = f"{url.rstrip('/')}/incidents/{incident.id}" if url else ""
     thread = f"{incident.cluster}-inc-{incident.id}"
     return MessageFacts(
@@ -60,6 +60,12 @@ def message_of(
         url=link,
         at=unix(now),
         simulated=simulated,
+        state=incident.state,
+        fault=incident.kind,
+        node=incident.node,
+        job=incident.job,
+        decision=decision.id or 0 if decision is not None and decision.state == "proposed" else 0,
+        moments=tuple(moments),
     )
 
 

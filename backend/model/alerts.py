@@ -45,7 +45,10 @@ class AlertGroup(SQLModel, table=True):
 
 
 class AlertMember(SQLModel, table=True):
-    """One incident in one group. state: waiting (to be told), held (``why``, ``held_until``), told or closed."""
+    """One incident in one group. state: waiting (to be told), held (``why``, ``held_until``), told or closed.
+
+    ``changed_revision``: the revision of the incident whose change was told, so that none is told twice.
+    """
 
     group_id: int = Field(primary_key=True, sa_type=RowId)
     incident_id: int = Field(primary_key=True, sa_type=RowId, index=True)
@@ -54,6 +57,7 @@ class AlertMember(SQLModel, table=True):
     state: str = "waiting"
     why: str = ""
     held_until: datetime | None = when(default=None)
+    changed_revision: int = 0
 
 
 class Silence(SQLModel, table=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,6 @@ from sqlmodel import Session
 from backend.clock import Clock
 from backend.model.messages import Delivery, Message
 from backend.notify.base import Notifier, NotifyError
-from backend.notify.routing import route
 from backend.store import messages
 from backend.store.claims import claim
 from backend.store.engine import Store
@@ -31,23 +30,46 @@ MAX_TRIES = 100
 LONGEST_REST_S = 3600.0
 
 
-def tell(
+def put(
     session: Session,
     message: MessageFacts,
     revision: int,
-    channels: Sequence[str],
-    notify_from: Severity,
+    channels: Mapping[str, Sequence[str]],
     now: datetime,
-) -> tuple[str, ...]:
-    """Write a message and its deliveries in the caller's transaction; returns the channels it will go to.
+    *,
+    route: str = "",
+    group_id: int | None = None,
+) -> Message:
+    """Write a message and one delivery a channel in the caller's transaction.
 
-    channels: the kinds of the configured notifiers. A message that no channel takes is kept too: the incident's page
-    shows it. Raises IntegrityError where this (incident, kind, revision) was told before.
+    channels: kind of a configured notifier -> who gets it there (empty: those in the settings). A message that no
+    channel takes is kept too: the incident's page shows it. Raises IntegrityError where this (incident, kind,
+    revision, route) was told before.
     """
-    told = messages.channels_told(session, message.cluster, message.incident)
-    chosen = route(message, channels, notify_from, told)
-    enqueue(session, row_of(message, revision, now), chosen, now)
-    return chosen
+    row = row_of(message, revision, now)
+    row.route, row.group_id = route, group_id
+    first = messages.first_of_thread(session, message.cluster, message.incident)
+    began = first.body if first is not None and message.incident else row.body
+    row.body = {**row.body, "subject": began.get("subject") or began.get("headline", "")}
+    session.add(row)
+    session.flush()
+    for name, to in channels.items():
+        session.add(delivery_of(row, name, to, message.thread, now))
+    session.flush()
+    return row
+
+
+def delivery_of(row: Message, channel: str, to: Sequence[str], thread: str, now: datetime) -> Delivery:
+    """What one channel has to do about a message."""
+    return Delivery(
+        cluster=row.cluster,
+        message_id=row.id or 0,
+        incident_id=row.incident_id,
+        channel=channel,
+        thread=thread,
+        to=list(to),
+        not_before=now,
+    )
 
 
 def row_of(message: MessageFacts, revision: int, now: datetime) -> Message:
@@ -73,20 +95,6 @@ def facts_of(body: Mapping[str, Any]) -> MessageFacts:
             "evidence": tuple(str(line) for line in body["evidence"]),
         }
     )
-
-
-def enqueue(session: Session, message: Message, channels: Collection[str], now: datetime) -> None:
-    """Add the row and one delivery a channel. The thread keeps the subject of the incident's first message."""
-    first = messages.first_message(session, message.cluster, message.incident_id)
-    began = first.body if first is not None else message.body
-    message.body = {**message.body, "subject": began.get("subject") or began.get("headline", "")}
-    session.add(message)
-    session.flush()
-    number, incident = message.id or 0, message.incident_id
-    for name in channels:
-        row = Delivery(cluster=message.cluster, message_id=number, incident_id=incident, channel=name, not_before=now)
-        session.add(row)
-    session.flush()
 
 
 def claim_next(
@@ -141,15 +149,20 @@ def deliver_one(
     """One step of the notify loop: claim, send, record. True = something was done, there may be more.
 
     The send stands outside any transaction. A crash after it leaves the lease to run out: the message goes again,
-    under the same id. Call it with one notifier a loop where a slow channel must not hold up the others.
+    under the same id, and says that it may have arrived. Call it with one notifier a loop where a slow channel must not
+    hold up the others. Nothing is written where nothing is due.
     """
+    with store.read() as session:
+        if not messages.due_deliveries(session, clock.now(), tuple(notifiers), 1):
+            return False
     with store.write() as session:
         delivery = claim_next(session, clock.now(), who, lease_s, tuple(notifiers))
         row = session.get(Message, delivery.message_id) if delivery is not None else None
+        earlier = messages.receipts_before(session, delivery) if delivery is not None else {}
     if delivery is None:
         return False
     try:
-        receipt = notifiers[delivery.channel].send(_readable(row))
+        receipt = notifiers[delivery.channel].send(addressed(_readable(row), delivery, earlier))
     except NotifyError as error:
         with store.write() as session:
             failed(session, delivery, error, clock.now())
@@ -157,6 +170,18 @@ def deliver_one(
     with store.write() as session:
         sent(session, delivery, receipt, clock.now())
     return True
+
+
+def addressed(message: MessageFacts, delivery: Delivery, earlier: Mapping[str, str]) -> MessageFacts:
+    """The message as this delivery sends it: to whom, where its thread is, whether a try may have arrived."""
+    return replace(message, to=tuple(delivery.to), earlier=earlier, again=delivery.attempts > 1)
+
+
+def send_again(session: Session, delivery_id: int, now: datetime) -> bool:
+    """A delivery that was given up waits again; False where it was not given up. Its next try says that an earlier one
+    may have arrived."""
+    again = {"state": "waiting", "attempts": 1, "not_before": now, "claimed_by": "", "lease_until": None}
+    return claim(session, Delivery, delivery_id, {"state": "dead"}, again)
 
 
 def drop_unserved(session: Session, channels: Set[str]) -> int:

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 from sqlmodel import Session, select
 
 from backend.clock import Clock, unix
-from backend.model.messages import Delivery, Message
-from backend.notify.outbox import row_of
+from backend.model.messages import Message
+from backend.notify.outbox import put
 from backend.settings_counting import Report
 from backend.store import reckoning
 from backend.store.engine import Store
@@ -60,17 +60,8 @@ def send_weekly(
         if week in _told_weeks(session, cluster):
             return False
         message = message_of(cluster, week, whole.document, now, url, simulated=simulated)
-        _put(session, row_of(message, week, now), channels if told else (), now)
+        put(session, message, week, dict.fromkeys(channels if told else (), ()), now)
     return bool(told) and bool(channels)
-
-
-def _put(session: Session, row: Message, channels: Sequence[str], now: datetime) -> None:
-    """One row, one delivery a channel. Each report is a thread of its own."""
-    session.add(row)
-    session.flush()
-    for name in channels:
-        one = Delivery(cluster=row.cluster, message_id=row.id or 0, incident_id=0, channel=name, not_before=now)
-        session.add(one)
 
 
 def _told_weeks(session: Session, cluster: str) -> set[int]:

@@ -10,13 +10,14 @@ from sqlalchemy import ColumnElement, func, update
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, and_, col, or_, select
 
+from backend.model.alerts import AlertMember
 from backend.model.messages import Delivery, Message
 
 #: States in which a delivery still stands before later ones of its incident and channel.
 UNSETTLED = ("waiting", "claimed")
 
 
-def first_message(session: Session, cluster: str, incident_id: int) -> Message | None:
+def first_of_thread(session: Session, cluster: str, incident_id: int) -> Message | None:
     """The message that began the thread of an incident."""
     ours = (col(Message.cluster) == cluster, col(Message.incident_id) == incident_id)
     return session.exec(select(Message).where(*ours).order_by(col(Message.id)).limit(1)).first()
@@ -39,7 +40,7 @@ def due_deliveries(
 ) -> Sequence[Delivery]:
     """Deliveries whose time has come or whose lease ran out, longest due first.
 
-    Per incident and channel at most the first unsettled one, so that no message overtakes an earlier one.
+    Per thread and channel at most the first unsettled one, so that no message overtakes an earlier one.
     channels: only these; None = all.
     """
     earlier = aliased(Delivery)
@@ -47,7 +48,7 @@ def due_deliveries(
         select(earlier.id)
         .where(
             col(earlier.cluster) == col(Delivery.cluster),
-            col(earlier.incident_id) == col(Delivery.incident_id),
+            col(earlier.thread) == col(Delivery.thread),
             col(earlier.channel) == col(Delivery.channel),
             col(earlier.message_id) < col(Delivery.message_id),
             col(earlier.state).in_(UNSETTLED),
@@ -62,12 +63,53 @@ def due_deliveries(
     ).all()
 
 
+def receipts_before(session: Session, delivery: Delivery) -> dict[str, str]:
+    """What this channel answered earlier in this thread to the same recipients: later answers over earlier ones."""
+    mine = (
+        col(Delivery.thread) == delivery.thread,
+        col(Delivery.channel) == delivery.channel,
+        col(Delivery.state) == "sent",
+    )
+    rows = session.exec(select(Delivery).where(*mine).order_by(col(Delivery.message_id))).all()
+    said: dict[str, str] = {}
+    for row in rows:
+        if list(row.to) == list(delivery.to):
+            said |= {key: str(value) for key, value in row.receipt.items() if key != "text"}
+    return said
+
+
+def in_group(session: Session, group_id: int) -> Sequence[Message]:
+    """What a group of incidents was told with, oldest first."""
+    return session.exec(select(Message).where(col(Message.group_id) == group_id).order_by(col(Message.id))).all()
+
+
+def sent_log(
+    session: Session, cluster: str, states: Sequence[str] = (), limit: int = 100, before: int | None = None
+) -> Sequence[tuple[Message, Delivery]]:
+    """Deliveries with what they carry, the newest first; no states = all; ``before``: the id to go on from."""
+    ours = [col(Delivery.cluster) == cluster, col(Delivery.message_id) == col(Message.id)]
+    ours += [col(Delivery.state).in_(states)] if states else []
+    ours += [col(Delivery.id) < before] if before is not None else []
+    query = select(Message, Delivery).where(*ours).order_by(col(Delivery.id).desc())
+    return session.exec(query.limit(limit)).all()
+
+
+def oldest_waiting(session: Session, cluster: str) -> dict[str, datetime]:
+    """Since when the longest unsettled delivery of each channel waits."""
+    ours = (col(Delivery.cluster) == cluster, col(Delivery.state).in_(UNSETTLED))
+    joined = col(Delivery.message_id) == col(Message.id)
+    query = select(Delivery.channel, func.min(col(Message.created_at))).where(joined, *ours)
+    return {name: at for name, at in session.exec(query.group_by(col(Delivery.channel))).all()}
+
+
 def deliveries_of(session: Session, cluster: str, incident_id: int) -> Sequence[tuple[Message, Delivery]]:
-    """All that was, will or could not be said about an incident, in order: what its page shows."""
-    ours = (col(Message.cluster) == cluster, col(Message.incident_id) == incident_id)
+    """All that was, will or could not be said about an incident, in its own messages and in those of its groups, in
+    order: what its page shows."""
+    groups = select(AlertMember.group_id).where(col(AlertMember.incident_id) == incident_id)
+    about = or_(col(Message.incident_id) == incident_id, col(Message.group_id).in_(groups))
     return session.exec(
         select(Message, Delivery)
-        .where(*ours, col(Delivery.message_id) == col(Message.id))
+        .where(col(Message.cluster) == cluster, about, col(Delivery.message_id) == col(Message.id))
         .order_by(col(Message.id), col(Delivery.id))
     ).all()
 

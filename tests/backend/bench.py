@@ -10,7 +10,7 @@ from datetime import timedelta
 import numpy as np
 import orjson
 
-from backend import orders, pipeline, proposals, returns
+from backend import orders, pipeline, proposals, returns, telling
 from backend.auth import Person
 from backend.changes import Changes
 from backend.clock import ManualClock, unix
@@ -139,6 +139,7 @@ class Bench:
             worked |= proposals.propose(self.watch)
             worked |= orders.act(self.watch)
             worked |= returns.settle_returns(self.watch)
+            worked |= telling.tell_due(self.watch)
             if not worked:
                 return
         raise AssertionError("the loops never come to rest")

@@ -163,7 +163,7 @@ def test_reads_stand_on_multiples_of_their_interval(clock: ManualClock, past_s: 
 
 def test_an_accepted_event_ends_the_pause_of_the_observe_loop(sqlite_store: Store, clock: ManualClock) -> None:
     bench = Bench(sqlite_store, clock)
-    pause = waker(bench.watch)
+    pause = waker(bench.watch.wake)
     bench.xid(bench.busy_node(), 3, 79)
     began = time.monotonic()
     pause(30.0)
@@ -319,7 +319,7 @@ def names(parts: Parts) -> list[str]:
 
 def test_each_role_runs_its_own_loops(parts: Parts) -> None:
     """Who only answers people judges nothing, sends nothing and reads no source."""
-    judging = ("observe", "decide", "act", "check", "join", "return", "learn")
+    judging = ("observe", "decide", "alerts", "act", "check", "join", "return", "learn")
     steps = (*judging, "account", "archive", "report")
     working = {*(f"loop {step}" for step in steps), "source prometheus"}
     assert set(names(parts)) == {"loop follow", *working}

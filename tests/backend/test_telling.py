@@ -112,7 +112,10 @@ def test_an_incident_that_opened_quietly_is_told_once_it_grows_loud(bench: Bench
     bench.xid(node, 3, 79)
     bench.turn()
     assert bench.incident().severity == "critical"
-    assert sent_to(bench) == [("changed", "email"), ("changed", "slack")]
+    assert sent_to(bench) == [("opened", "email"), ("opened", "slack")]
+    with bench.watch.store.read() as session:
+        told = messages.of_incident(session, "main", bench.incident().id or 0)[-1]
+    assert told.body["why"] == "It opened quietly and is critical now."
     bench.ticks(3, silent={(node, 3)})
     assert len(sent_to(bench)) == 2
 
