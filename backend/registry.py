@@ -53,6 +53,7 @@ from backend.ingest.slurm_accounting import Accounts, SlurmAccountingSource
 from backend.ingest.tails import Tails
 from backend.inventory.inventory import Inventory
 from backend.notify.base import Notifier
+from backend.notify.configured import routing_of
 from backend.notify.email import EmailNotifier
 from backend.notify.slack import SlackNotifier
 from backend.registry_hands import with_hands
@@ -204,6 +205,7 @@ def rules_of(settings: Settings, channels: tuple[str, ...], simulated: bool) -> 
         channels=channels,
         url=public_url(settings),
         simulated=simulated,
+        routing=routing_of(settings.alerts, channels, slack_edits=bool(settings.slack and settings.slack.bot_token)),
     )
 
 

@@ -27,6 +27,8 @@ from pydantic_core import ErrorDetails
 from backend import settings_file
 from backend.settings_acting import Hands as Hands
 from backend.settings_acting import Policy as Policy
+from backend.settings_alerting import CHANNELS
+from backend.settings_alerting import Alerts as Alerts
 from backend.settings_channels import Alertmanager as Alertmanager
 from backend.settings_channels import Apprise as Apprise
 from backend.settings_channels import Email as Email
@@ -253,6 +255,7 @@ class Settings(Section):
     apprise: Apprise | None = None
     alertmanager: Alertmanager | None = None
     owners: Owners = Field(default_factory=Owners)
+    alerts: Alerts = Field(default_factory=Alerts)
     summary: Summary | None = Field(
         None, description="A language model that sums up quoted lines for people; off unless set, and never decides."
     )
@@ -278,6 +281,12 @@ class Settings(Section):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"has two clusters named {', '.join(twice)}")
         return clusters
+
+    @model_validator(mode="after")
+    def channels_there(self) -> Self:
+        """A route to a channel that is not set up would tell nobody."""
+        self.alerts.check({name for name in CHANNELS if getattr(self, name) is not None})
+        return self
 
 
 # --- loading --------------------------------------------------------------------------------------------------------
