@@ -44,6 +44,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/bandit -q -r -ll backend detectors frontend
 
 test: check
 	$(BIN)/python -m tests.services.install

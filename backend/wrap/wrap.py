@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
+import stat
 import sys
 import time
 
@@ -105,9 +107,12 @@ def new_log(log_dir: str, place: Place) -> tuple[str, str, int]:
     name = "".join(c if c.isalnum() or c in "._+@=-" else "_" for c in f"{place.name}-{job}").lstrip(".")[:200]
     name += f"-restart-{place.restart}" if place.restart else ""
     why = ""
-    for base in (log_dir, os.path.join(os.environ.get("TMPDIR", "/tmp"), f"watchkeeper-logs-{os.getuid()}")):
+    spare = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"watchkeeper-logs-{os.getuid()}")  # nosec B108: see own()
+    for base in (log_dir, spare):
         folder = os.path.join(base, name)
         try:
+            if base is spare:
+                own(spare)
             os.makedirs(folder, exist_ok=True)
             for number in range(1000):
                 more = f".again-{number}" if number else ""
@@ -123,6 +128,16 @@ def new_log(log_dir: str, place: Place) -> tuple[str, str, int]:
             why = why or f"{log_dir} takes no log ({error.strerror})"
     said(f"{why}; there is no log")
     return "", "", -1
+
+
+def own(folder: str) -> None:
+    """Make a folder where everybody may make folders; OSError where another account made it, or may write into it."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "not a folder of this account alone", folder) from None
 
 
 def settle(child: Child, copying: Copying) -> None:

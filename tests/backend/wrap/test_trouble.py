@@ -308,3 +308,19 @@ def test_memory_stays_small_whatever_is_printed(tmp_path: Path) -> None:
     done = python(tmp_path, measure, "--log-dir", "outer")
     code, kib = map(int, done.out.split())
     assert code == 1 and kib < 120_000
+
+
+@pytest.mark.parametrize("trap", ["a link", "open to all"])
+def test_a_spare_folder_that_others_prepared_takes_no_log(tmp_path: Path, trap: str) -> None:
+    (tmp_path / "file").write_text("x")
+    spare, elsewhere = tmp_path / "tmp" / f"watchkeeper-logs-{os.getuid()}", tmp_path / "elsewhere"
+    spare.parent.mkdir()
+    elsewhere.mkdir()
+    if trap == "a link":
+        spare.symlink_to(elsewhere)
+    else:
+        spare.mkdir()
+        spare.chmod(0o777)
+    done = shell(tmp_path, FAILS, "--log-dir", "file/logs", env={"TMPDIR": str(spare.parent)})
+    assert done.code == 3 and b"there is no log" in done.err
+    assert list(elsewhere.iterdir()) == [] and list(spare.iterdir()) == []
