@@ -40,7 +40,7 @@ class Invalid(Exception):
 
 
 @contextmanager
-def _writing(
+def writing(
     watch: Watch, person: Person, role: str, action: str, target: str, *, shared: bool = True
 ) -> Iterator[Session]:
     """One transaction by one person: right checked first, audited with the change, pages told after the commit.
@@ -70,7 +70,7 @@ def _incident(session: Session, watch: Watch, incident_id: int, person: Person) 
 
 def acknowledge(watch: Watch, incident_id: int, person: Person) -> Incident:
     """Somebody has it. Acknowledging twice is no error and changes nothing."""
-    with _writing(watch, person, "operator", "acknowledge", f"incident {incident_id}", shared=False) as session:
+    with writing(watch, person, "operator", "acknowledge", f"incident {incident_id}", shared=False) as session:
         row = _incident(session, watch, incident_id, person)
         if row.state == "resolved":
             raise Conflict(f"Incident {incident_id} is already resolved.")
@@ -88,20 +88,21 @@ def add_note(watch: Watch, incident_id: int, person: Person, text: str) -> None:
     said = text.strip()
     if not said or len(said) > NOTE_MAX:
         raise Invalid(f"A note has 1 to {NOTE_MAX:,} characters; this one has {len(said):,}.")
-    with _writing(watch, person, "operator", "note", f"incident {incident_id}", shared=False) as session:
+    with writing(watch, person, "operator", "note", f"incident {incident_id}", shared=False) as session:
         row = _incident(session, watch, incident_id, person)
         incidents.tell(session, row, watch.clock.now(), "note", said, person.name)
 
 
 def label(watch: Watch, person: Person, right: bool, cause: str = "", note: str = "", **about: int | str) -> Label:
     """Say whether we were right about an incident (``incident=812``) or a job (``job="4711"``), and what it really
-    was: a class of job logs or a kind of fault. The last word of a person counts; what they said before stays."""
+    was: a class of job logs or a kind of fault. The last word of a person counts; what they said before stays. Of a job
+    of which we said nothing a person says what it was: there is nothing to be right about."""
     cause, note, target = cause.strip(), note.strip(), " ".join(f"{kind} {name}" for kind, name in about.items())
     if cause and cause not in causes(watch):
         raise Invalid(f"{cause!r} is no cause that is known here; there are {', '.join(causes(watch))}.")
     if len(note) > NOTE_MAX:
         raise Invalid(f"A note has at most {NOTE_MAX:,} characters; this one has {len(note):,}.")
-    with _writing(watch, person, "operator", "label", target, shared=False) as session:
+    with writing(watch, person, "operator", "label", target, shared=False) as session:
         now = watch.clock.now()
         row = Label(cluster=watch.cluster, at=now, by=person.name, right=right, cause=cause, note=note)
         if "incident" in about:
@@ -113,11 +114,13 @@ def label(watch: Watch, person: Person, right: bool, cause: str = "", note: str 
         else:
             row.job = str(about["job"])
             if not limits.may_change(session, watch.cluster, person, row.job):
-                raise Missing(f"Nothing was said of job {row.job} in cluster {watch.cluster}; it has no verdict.")
+                raise Missing(f"No job {row.job} is known in cluster {watch.cluster}.")
             verdict = labels.verdict_of_job(session, watch.cluster, row.job)
-            if verdict is None:
-                raise Missing(f"Nothing was said of job {row.job} in cluster {watch.cluster}; it has no verdict.")
-            row.said = verdict.code
+            if verdict is None and not labels.ran(session, watch.cluster, row.job):
+                raise Missing(f"No job {row.job} is known in cluster {watch.cluster}.")
+            if verdict is None and (right or not cause):
+                raise Invalid(f"Nothing was said of job {row.job} that could be right: name the real cause.")
+            row.said = verdict.code if verdict is not None else ""
         row.event_id = verdict.id if verdict is not None else None
         session.add(row)
         session.flush()
@@ -143,7 +146,7 @@ def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:
 
     Giving a node back undoes an approved drain, so it needs an approver where a drain stands.
     """
-    with _writing(watch, person, "operator", "resolve", f"incident {incident_id}", shared=False) as session:
+    with writing(watch, person, "operator", "resolve", f"incident {incident_id}", shared=False) as session:
         row = _incident(session, watch, incident_id, person)
         if row.state == "resolved":
             raise Conflict(f"Incident {incident_id} is already resolved.")
@@ -190,7 +193,7 @@ def _decision(session: Session, watch: Watch, decision_id: int, person: Person) 
 
 def approve(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:
     """Raises Refused with every guard's verdict where one says no; nothing has happened then."""
-    with _writing(watch, person, "approver", "approve", f"decision {decision_id}", shared=False) as session:
+    with writing(watch, person, "approver", "approve", f"decision {decision_id}", shared=False) as session:
         decision = proposals.approve(session, watch, _decision(session, watch, decision_id, person), person.name, note)
     watch.reached("approval committed")
     return decision
@@ -198,7 +201,7 @@ def approve(watch: Watch, decision_id: int, person: Person, note: str = "") -> D
 
 def reject(watch: Watch, decision_id: int, person: Person, note: str = "") -> Decision:
     """The plan will not be carried out; a later revision of the incident may propose anew."""
-    with _writing(watch, person, "approver", "reject", f"decision {decision_id}", shared=False) as session:
+    with writing(watch, person, "approver", "reject", f"decision {decision_id}", shared=False) as session:
         row = _decision(session, watch, decision_id, person)
         now = watch.clock.now()
         change = {"state": "rejected", "decided_by": person.name, "decided_at": now, "note": note}
@@ -212,7 +215,7 @@ def reject(watch: Watch, decision_id: int, person: Person, note: str = "") -> De
 
 def cancel(watch: Watch, order_id: int, person: Person) -> Order:
     """Withdraw an order that nobody has claimed yet."""
-    with _writing(watch, person, "approver", "cancel", f"order {order_id}", shared=False) as session:
+    with writing(watch, person, "approver", "cancel", f"order {order_id}", shared=False) as session:
         row = session.get(Order, order_id)
         if row is None or row.cluster != watch.cluster:
             raise Missing(f"No order {order_id} in cluster {watch.cluster}.")
@@ -235,7 +238,7 @@ def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetim
         raise Invalid(f"An exclusion lasts {EXCLUDE_MOST.days} days at most; give an earlier `until`.")
     if not reason.strip():
         raise Invalid("An exclusion needs a reason; the next person on duty will ask for it.")
-    with _writing(watch, person, "operator", "exclude", f"node {node}") as session:
+    with writing(watch, person, "operator", "exclude", f"node {node}") as session:
         row = Exclusion(
             cluster=watch.cluster,
             node=node,
@@ -252,7 +255,7 @@ def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetim
 
 def lift(watch: Watch, exclusion_id: int, person: Person, reason: str = "") -> Exclusion:
     """End an exclusion. An operator lifts what a person made; what an approval made needs an approver."""
-    with _writing(watch, person, "operator", "lift", f"exclusion {exclusion_id}") as session:
+    with writing(watch, person, "operator", "lift", f"exclusion {exclusion_id}") as session:
         row = session.get(Exclusion, exclusion_id)
         if row is None or row.cluster != watch.cluster:
             raise Missing(f"No exclusion {exclusion_id} in cluster {watch.cluster}.")
@@ -267,13 +270,13 @@ def lift(watch: Watch, exclusion_id: int, person: Person, reason: str = "") -> E
 
 def set_kill_switch(watch: Watch, on: bool, person: Person) -> None:
     """Stop every action at once, or let them go on. Only an admin."""
-    with _writing(watch, person, "admin", "kill switch on" if on else "kill switch off", watch.cluster) as session:
+    with writing(watch, person, "admin", "kill switch on" if on else "kill switch off", watch.cluster) as session:
         system.set_kill_switch(session, watch.cluster, on, person.name, watch.clock.now())
 
 
 def reset_breaker(watch: Watch, person: Person) -> str:
     """Close the breaker again. Only an admin. Returns why it had been tripped; Conflict where it is closed."""
-    with _writing(watch, person, "admin", "reset breaker", watch.cluster) as session:
+    with writing(watch, person, "admin", "reset breaker", watch.cluster) as session:
         was = breaker.reset(session, watch, person.name)
         if not was:
             raise Conflict("The breaker is closed; there is nothing to reset.")

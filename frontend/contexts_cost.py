@@ -28,6 +28,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]  #: in order of the heads
     empty: tuple[str, str]  #: what it means that there are none
     more: Link | None = None  #: where the rest is
+    size: str = ""  #: columns that it takes: c-7, c-5; empty = all
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Why:
 class Labelling:
     action: str  #: where the form goes
     jobs: tuple[tuple[str, str], ...]  #: job and what is said of it, the newest first
+    said: tuple[tuple[str, str], ...]  #: the last word of each person, and who said it when, the newest first
     causes: tuple[str, ...]  #: classes and kinds that may be named
     right: Right  #: may this reader say?
 
@@ -75,6 +77,7 @@ class RunPage:
     sliding: Plot  #: ETTR of each past hour
     table: Table  #: attempts with their verdicts
     advice: Table  #: how often to save, as measured
+    more: tuple[Table, ...]  #: Q + R + U, and by role
     labelling: Labelling  #: was it right?
 
 
@@ -87,7 +90,7 @@ class ReliabilityPage:
     measures: tuple[Measure, ...]  #: three to five
     plots: tuple[Plot, ...]  #: two a row: 7 and 5 columns
     lemons: Table  #: nodes that stand out
-    tables: tuple[Table, ...]  #: chains, exclusions, repairs, components
+    tables: tuple[Table, ...]  #: components, loops, differences, risk, chains, exclusions
     note: str  #: what was left out
     links: tuple[Link, ...]  #: weekly report, storage, planner, definitions
 

@@ -36,7 +36,7 @@ class NewLabel(BaseModel):
         },
     )
     incident: RowId | None = Field(default=None, description="Which incident; or else")
-    job: JobId | None = Field(default=None, description="the verdict on which job's logs.")
+    job: JobId | None = Field(default=None, description="which job: the verdict on its logs, or that none was given.")
     right: bool = Field(description="Whether we named the cause.")
     cause: str = Field(
         default="",
@@ -91,7 +91,8 @@ def row_of(row: Label) -> dict[str, Any]:
 @router.post("", operation_id="add_label", response_model=LabelRow, status_code=201)
 def add_label(new: NewLabel, person: Writer, watch: WatchOf) -> Response:
     """Say whether we were right about an incident or a job, and what it really was. A person's last word counts; what
-    they said before stays in the list."""
+    they said before stays in the list. Of a job of which nothing was said (a failure we missed) only its cause can be
+    named; it counts in no figure of how often we were right."""
     about: dict[str, int | str] = {"incident": new.incident} if new.incident is not None else {"job": new.job or ""}
     row = writes.label(watch, person, new.right, new.cause, new.note or "", **about)
     found = json(row_of(row))
@@ -185,6 +186,7 @@ def read_alert_quality(_: Reader, watch: WatchOf) -> Response:
         words = [
             Word(learn.ref_of(row.incident_id, row.job), row.said, row.right, row.cause)
             for row in labels.standing(rows)
+            if row.said
         ]
     items = [
         {

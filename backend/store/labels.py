@@ -10,6 +10,7 @@ from backend.model.base import LARGEST_ID
 from backend.model.events import VERDICTS, Event, Finding
 from backend.model.incidents import Incident
 from backend.model.learning import Label
+from backend.model.work import Attempt
 
 #: Labels that are read at once to learn from: the newest.
 MOST = 5_000
@@ -58,6 +59,18 @@ def verdict_of_job(session: Session, cluster: str, job: str) -> Event | None:
     query = select(Event).where(col(Event.cluster) == cluster, col(Event.job) == job)
     query = query.where(VERDICTS)  # the very words of its index: a parameter would not find it
     return session.exec(query.order_by(col(Event.id).desc()).limit(1)).first()
+
+
+def ran(session: Session, cluster: str, job: str) -> bool:
+    """Did a scheduler tell of this job, whether or not anything was said of it?"""
+    query = select(col(Attempt.job)).where(col(Attempt.cluster) == cluster, col(Attempt.job) == job)
+    return bool(job) and session.exec(query.limit(1)).first() is not None
+
+
+def of_jobs(session: Session, cluster: str, jobs: Sequence[str]) -> list[Label]:
+    """The last word of each person on each of these jobs, oldest first."""
+    query = select(Label).where(col(Label.cluster) == cluster, col(Label.job).in_(jobs))
+    return standing(session.exec(query.order_by(col(Label.id).desc()).limit(MOST)).all())
 
 
 def verdict_of_incident(session: Session, row: Incident) -> Event | None:

@@ -15,16 +15,17 @@ from backend import writes
 from backend.answers.runs import run_of
 from backend.clock import utc
 from backend.model.reckoning import Run
-from backend.store import reckoning
+from backend.store import labels, reckoning
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, page, visit
 from backend.web.cost_words import Drawing, amount, bounds, cut, plot_of, run_path, share, twin_of
 from backend.web.figures import as_json, as_sheet
+from backend.web.insight_tables import roles_table, split_table
 from frontend.contexts import Chip, Link, Told
 from frontend.contexts_cost import Cell, Labelling, RunPage, Table, Why
 from frontend.figures.rates import Point, trend
 from frontend.figures.theme import themes, tokens
 from frontend.figures.times import Loss, Row, Tone, gantt, waterfall
-from frontend.words import age, ago, capital, clock, count, kind_words, number, span
+from frontend.words import age, ago, capital, clock, count, kind_words, moment, number, span
 
 Seen = Annotated[Visit, Depends(visit)]
 #: Parts that are no training, in the order of an attempt: name, tone.
@@ -131,7 +132,8 @@ def context(session: Session, seen: Visit, name: str, told: Told | None) -> RunP
         sliding=plot_of(seen, "sliding", made["sliding"], f"/figures/run/sliding/{path}"),
         table=attempts_table(row, seen),
         advice=advice_table(row, whole.document if whole is not None else {}),
-        labelling=labelling(row, seen),
+        more=tuple(t for t in (split_table(row.document), roles_table(row.document)) if t is not None),
+        labelling=labelling(session, row, seen),
     )
 
 
@@ -212,16 +214,34 @@ def _seconds(value: float | None) -> str:
     return "not known" if value is None else span(value) if value else "none"
 
 
-def labelling(row: Run, seen: Visit) -> Labelling:
-    said = {
-        one["job"]: f"job {one['job']}: {whose(one)}, {cut(told_words(one['verdict']), 60)}" for one in failures(row)
+def labelling(session: Session, row: Run, seen: Visit) -> Labelling:
+    """Every job of the newest attempts may be judged, those too of which nothing was said; by its failure where a
+    later attempt of it went well."""
+    failed = {one["job"]: one for one in failures(row)[-MOST_LISTED:]}
+    newest = {one["job"]: one for one in row.document["attempts"][-MOST_LISTED:]}
+    ours = {
+        job: f"job {job}: {whose(one)}, {cut(told_words(one['verdict']), 60) or 'nothing said'}"
+        for job, one in (failed | newest | failed).items()
     }
+    told = labels.of_jobs(session, seen.watch.cluster, list(ours))
     return Labelling(
         action=seen.link(f"{run_path(row.name)}/labels"),
-        jobs=tuple(reversed(list(said.items()))),
+        jobs=tuple(reversed(list(ours.items()))),
+        said=tuple(
+            (
+                f"Job {one.job}: {writes.said_of(one.right, one.cause) if one.said else missed(one.cause)} {one.note}",
+                f"{one.by}, {moment(one.at)} UTC",
+            )
+            for one in reversed(told)
+        )[:MOST_LISTED],
         causes=tuple(writes.causes(seen.watch)),
         right=seen.right("operator", "say whether it was right"),
     )
+
+
+def missed(cause: str) -> str:
+    """Of a job of which nothing was said."""
+    return f"nothing was said, it was {cause.replace('_', ' ')}."
 
 
 def attempts_table(row: Run, seen: Visit) -> Table:

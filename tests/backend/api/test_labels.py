@@ -56,7 +56,7 @@ def test_a_job_is_labelled_by_its_verdict_and_one_without_is_not_known(site: Sit
     event, operator = a_verdict(site), site.person("operator")
     row = operator.post(LABELS, json={"job": "41207", "right": False, "cause": "disk_full"}).json()
     assert (row["verdict"], row["said"], row["incident"]) == (event, "unknown_insufficient_evidence", None)
-    assert "no verdict" in problem(operator.post(LABELS, json={"job": "9", "right": True}), 404)["detail"]
+    assert "No job 9" in problem(operator.post(LABELS, json={"job": "9", "right": True}), 404)["detail"]
     problem(operator.post(LABELS, json={"incident": 9, "right": True}), 404)
 
 

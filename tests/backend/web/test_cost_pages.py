@@ -191,7 +191,12 @@ def test_people_say_of_an_attempt_whether_it_was_right(client: TestClient) -> No
     assert token is not None
     sent = {"csrf": token[1], "job": "777", "right": "1", "note": ""}
     answer = client.post("/runs/worked/labels", data=sent, headers={"origin": "http://127.0.0.1:8000"})
-    assert answer.status_code == 422 and "has no verdict" in answer.text  # no log of it was read
+    assert answer.status_code == 422 and "name the real cause" in answer.text  # nothing was said of it
+    missed = sent | {"right": "0", "cause": "disk_full", "note": "scratch was full"}
+    answer = client.post("/runs/worked/labels", data=missed, headers={"origin": "http://127.0.0.1:8000"})
+    assert answer.status_code == 303
+    assert "Job 777: nothing was said, it was disk full. scratch was full" in text(client, "/runs/worked")
+    assert all(row["said"] for row in client.get("/api/v1/labels/quality").json()["items"])
     rows_ = client.get("/api/v1/runs?limit=500").json()["items"]
     told = next(r["run"] for r in rows_ if "cuda_oom" in r["last_failure"])
     page = text(client, f"/runs/{quote(told, safe='')}")
