@@ -43,6 +43,10 @@ class Whole(BaseModel):
     checkpoints: dict[str, Any]
     trend: list[dict[str, Any]]
     lost: dict[str, list[dict[str, Any]]] = Field(description="GPU-hours [least, most] by cause, node, rack, team ...")
+    risk: dict[str, Any] = Field(description="Chance of a fault within 24 h by node, with Brier score and lift.")
+    components: list[dict[str, Any]] = Field(description="Failures, MTTF, MTTD and MTTR of each component.")
+    differences: dict[str, Any] = Field(description="What nodes that fail have and others have not.")
+    crash_loops: list[dict[str, Any]] = Field(description="Runs that fail again and again and save nothing.")
 
 
 class WeeklyReport(BaseModel):

@@ -60,6 +60,8 @@ class RunDocument(BaseModel):
     failures: int
     infra_failures: int
     mttf_hours: float | None
+    quru: dict[str, Any] = Field(description="Wall-clock as Q + R + U, seconds.")
+    roles: list[dict[str, Any]] = Field(description="ETTR of each role; empty where none was given.")
     as_of: datetime
 
 

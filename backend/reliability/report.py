@@ -14,6 +14,7 @@ from typing import Any
 from backend.facts import AttemptFacts
 from backend.reliability.account import Account, Accounts, RunAccount
 from backend.reliability.ettr import Ettr, close, ettr, sliding
+from backend.reliability.insight import insight_json, quru_json, roles_json
 from backend.reliability.parts import PARTS, Bounds
 from backend.reliability.totals import (
     bounds_json,
@@ -53,6 +54,7 @@ def reliability_json(accounts: Accounts) -> dict[str, Any]:
         "cost": cost_json(accounts),
         "together": together_json(accounts),
         "lemons": lemons_json(accounts),
+        **insight_json(accounts),
         "checkpoints": checkpoints_json(accounts),
         "left_out": [{"job": p.job, "restart": p.restart, "what": p.what} for p in accounts.problems],
         "rows_outside_attempts": accounts.rows_outside,
@@ -73,6 +75,8 @@ def _run_json(accounts: Accounts, run: RunAccount) -> dict[str, Any]:
         **_ettr_json(sums),
         "ettr_sliding_1h": [[round(at, 3), round(share, 6)] for at, share in sliding(run, accounts.history.end)],
         "of_productive_s": _quality(told),
+        "quru": quru_json(run),
+        "roles": roles_json(run),
         "scheduled_wall_s": round(sums.wall_s, 3),
         "denominator_s": round(sums.denominator_s, 3),
         "failures": sum(a.failed for a in told),

@@ -19,6 +19,7 @@ from backend.web import reliability_figures as drawn
 from backend.web.base import NoPage, Visit, frame, page, visit
 from backend.web.cost_words import amount, bounds, interval, measure, percent, plot_of, share, twin_of
 from backend.web.figures import as_json, as_sheet
+from backend.web.insight_tables import insight_tables
 from backend.web.reliability_tables import lemons, tables
 from frontend.contexts import Link
 from frontend.contexts_cluster import Range
@@ -116,7 +117,7 @@ def context(session: Session, seen: Visit, days: int) -> ReliabilityPage:
         measures=measures(document, seen),
         plots=tuple(plot_of(seen, n, made[n], f"/figures/reliability/{n}", days=str(days)) for n in drawn.PLOTS),
         lemons=lemons(document, seen),
-        tables=tables(document, seen),
+        tables=(*insight_tables(document, seen), *tables(document, seen)),
         note=note(document),
         links=(
             Link("Weekly report", seen.link("/reliability/report")),

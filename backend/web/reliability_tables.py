@@ -86,7 +86,7 @@ def chains(document: Mapping[str, Any]) -> Table:
     if gap["n"]:
         note += f" Requeued after {span(gap['median_s'])} at the median (n = {gap['n']})."
     heads = ("Retries", "#Chains", "#Got through", "#95 %~", "#Attempts~")
-    return Table("chains", "Retry chains", note, heads, rows, ("No attempt was tried again.", ""))
+    return Table("chains", "Retry chains", note, heads, rows, ("No attempt was tried again.", ""), size="c-7")
 
 
 def exclusions(document: Mapping[str, Any]) -> Table:
@@ -104,9 +104,8 @@ def exclusions(document: Mapping[str, Any]) -> Table:
         rows += [(f"{what} {kind_words(name)}", number(times)) for name, times in list(names.items())[:3]]
     note = "One stretch of attempts of a run that leaves a node out counts once."
     empty = ("No node was excluded.", "")
-    return Table(
-        "churn", "Exclusions over time", note, ("What", "#Count"), tuple(rows) if found["added"] else (), empty
-    )
+    shown = tuple(rows) if found["added"] else ()
+    return Table("churn", "Exclusions over time", note, ("What", "#Count"), shown, empty, size="c-5")
 
 
 def places(document: Mapping[str, Any], seen: Visit) -> Table:
@@ -123,7 +122,9 @@ def places(document: Mapping[str, Any], seen: Visit) -> Table:
         f"{amount(usage['out_gpu_hours'])} were out, {bounds(usage['idle_gpu_hours'])} held but idle."
     )
     heads = ("Where", "Kind~", "#GPU-hours lost", "#Failures")
-    return Table("places", "Lost time by place", note, heads, tuple(rows), ("Nothing was lost to failures.", ""))
+    return Table(
+        "places", "Lost time by place", note, heads, tuple(rows), ("Nothing was lost to failures.", ""), size="c-7"
+    )
 
 
 def repairs(document: Mapping[str, Any]) -> Table:
@@ -138,4 +139,5 @@ def repairs(document: Mapping[str, Any]) -> Table:
     )
     heads = ("Repair", "#Held", "#95 %~", "#Too young")
     note = "A repair held where the node showed no fault in the week after it."
-    return Table("repairs", "Did repairs hold?", note if rows else "", heads, rows, ("No repair is known.", ""))
+    empty = ("No repair is known.", "")
+    return Table("repairs", "Did repairs hold?", note if rows else "", heads, rows, empty, size="c-5")
