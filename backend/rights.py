@@ -28,7 +28,7 @@ _READS = {
         /api/v1/nodes /api/v1/nodes/{node} /api/v1/exclusions /api/v1/topology /api/v1/versions /api/v1/devices
         /api/v1/labels/model /api/v1/labels/quality /figures/healthy.json /figures/healthy.csv /figures/sources.json
         /figures/sources.csv /system /api/v1/planner /api/v1/policy /api/v1/policy/explain /definitions /planner
-        /figures/planner/{which}.csv /figures/planner/{which}.json
+        /figures/planner/{which}.csv /figures/planner/{which}.json /settings /settings/rules /api/v1/settings
     """,
     "project": """
         /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
@@ -83,10 +83,21 @@ TABLE: Mapping[str, Rule] = {
     "POST /api/v1/tokens": Rule("tokens", "site", True),
     "DELETE /api/v1/tokens/{token_id}": Rule("tokens", "site", True),
     "GET /api/v1/audit": Rule("users", "site"),
+    "GET /settings/people": Rule("read", "site"),
+    "GET /settings/tokens": Rule("read", "site"),
+    "GET /settings/audit": Rule("read", "site"),
+    "POST /settings/people/add": Rule("users", "site", True),
+    "POST /settings/people/role": Rule("users", "site", True),
+    "POST /settings/people/disable": Rule("users", "site", True),
+    "POST /settings/tokens/make": Rule("tokens", "site", True),
+    "POST /settings/tokens/revoke": Rule("tokens", "site", True),
     # their own session
     "POST /sign-in": Rule("open", "open", True),
     "POST /sign-out": Rule("hardware", "open", True),
     "POST /sign-out/everywhere": Rule("hardware", "open", True),
+    "GET /settings/account": Rule("hardware", "open"),
+    "POST /settings/account/password": Rule("hardware", "open", True),
+    "GET /api/v1/me": Rule("hardware", "open"),
     "POST /theme": Rule("open", "open"),
 }
 

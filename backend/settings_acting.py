@@ -22,6 +22,7 @@ class PolicyRule(Section):
     partitions: tuple[Names, ...] = Field((), description="Partitions; empty: all.")
     ladder: tuple[Names, ...] = Field((), description='Rungs in order, as in ["drain_after_job", "ticket"].')
     exclude: Literal["", "always", "never"] = Field("", description="Whether the node may be kept from work.")
+    shadow: bool = Field(False, description="Say what it would have done, and do nothing.")
 
 
 class Policy(Section):

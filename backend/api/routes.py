@@ -21,6 +21,7 @@ from backend.api import (
     policy,
     reliability,
     runs,
+    settings,
     system,
     topology,
     training,
@@ -43,7 +44,7 @@ def routers() -> tuple[APIRouter, ...]:
     """Everything under PREFIX, a router a noun."""
     past = (history.router, changes.router, topology.router)
     cost = (runs.router, reliability.router, planner.router, export.router)
-    told = (incidents.router, orders.router, labels.router, policy.router, people.router)
+    told = (incidents.router, orders.router, labels.router, policy.router, people.router, settings.router)
     return (
         nodes.router,
         *past,

@@ -8,7 +8,7 @@ from backend.decide.eviction import eviction, groups_of
 from backend.decide.guards import Limits, judge
 from backend.decide.policy import acted_before, cause_of, node_of, propose
 from backend.decide.recovery import Costs, choices
-from backend.decide.rules import rule_for, ruled
+from backend.decide.rules import rule_for, ruled, shadows_for
 from backend.facts import Blast, Case, DecisionFacts, PlannedStep, Rung, Verb
 from detectors.catalogue import Kind
 
@@ -27,12 +27,21 @@ def decide(case: Case, kinds: Mapping[str, Kind], limits: Limits, costs: Costs |
         sentence=sentence_of(case, recommended, plan),
         recommended=recommended,
         plan=plan,
-        advice=(*advice, *whom(case), *ways(case, costs)),
+        advice=(*advice, *whom(case), *ways(case, costs), *in_shadow(case, kinds, limits)),
         blast=blast_of(case, plan),
         guards=judge(case, plan, limits),
         mode=case.mode,
         dark=tuple(sorted({*case.dark, *case.incident.dark})),
     )
+
+
+def in_shadow(case: Case, kinds: Mapping[str, Kind], limits: Limits) -> tuple[str, ...]:
+    """What each rule in shadow would have made of it."""
+    said = []
+    for rule in shadows_for(case, limits.rules, acted_before(case)):
+        recommended, plan, _ = propose(case, ruled(kinds, case, rule), limits.exclude_s)
+        said.append(f"Rule {rule.name}, in shadow, would have said: {sentence_of(case, recommended, plan)}")
+    return tuple(said)
 
 
 def whom(case: Case) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ class Rule:
 
     kinds, nodes, partitions: patterns, any of which suffices. severity: at least this. evidence: authorities of
     ``kinds.md`` (code, state, vote ...). seen: how often the fault was acted on within a day, at least. exclude: always
-    or never; "" leaves what the kind says. A rule never reaches further than the evidence of the case allows.
+    or never; "" leaves what the kind says. A rule never reaches further than the evidence of the case allows. shadow:
+    it rules nothing; what it would have done is told beside the decision.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Rule:
     seen: int = 0
     nodes: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
+    shadow: bool = False
 
 
 def fits(name: str, patterns: Sequence[str]) -> bool:
@@ -59,7 +61,12 @@ def _fits(name: str, pattern: str) -> bool:
 
 def rule_for(case: Case, rules: Sequence[Rule], seen: int) -> Rule | None:
     """The first rule that fits. ``seen``: how often the same fault was acted on before."""
-    return next((rule for rule in rules if _applies(rule, case, seen)), None)
+    return next((rule for rule in rules if not rule.shadow and _applies(rule, case, seen)), None)
+
+
+def shadows_for(case: Case, rules: Sequence[Rule], seen: int) -> tuple[Rule, ...]:
+    """The rules in shadow that fit."""
+    return tuple(rule for rule in rules if rule.shadow and _applies(rule, case, seen))
 
 
 def _applies(rule: Rule, case: Case, seen: int) -> bool:
@@ -97,8 +104,8 @@ def _wrong(rules: Sequence[Rule], place: int, kinds: Mapping[str, Kind]) -> Iter
         yield "it changes nothing: give it a ladder or exclude"
     if rule.exclude == "never" and any(word in ("exclude", "drain_now", "drain_after_job") for word in rule.ladder):
         yield "its ladder takes nodes out, and exclude = never keeps them in: the ladder's steps become advice"
-    before = next((other for other in rules[:place] if _covers(other, rule)), None)
-    if before is not None:
+    before = next((other for other in rules[:place] if not other.shadow and _covers(other, rule)), None)
+    if before is not None and not rule.shadow:
         yield f"it never applies: {before.name!r} stands before it and fits wherever it does"
 
 

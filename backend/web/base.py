@@ -291,6 +291,7 @@ def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
         Place("Storage & checkpoints", found.link("/storage"), current == "Storage & checkpoints"),
         Place("Planner", found.link("/planner"), current == "Planner"),
         Place("System", found.link("/system"), current == "System", f"{dark} dark" if dark else ""),
+        Place("Settings", found.link("/settings"), current == "Settings"),
     )
 
 

@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 from backend.identity.oidc import Issuer
 from backend.registry import public_url
 from backend.web import (
+    account,
     cluster,
     figures,
     fleet,
@@ -23,10 +24,12 @@ from backend.web import (
     live,
     node,
     now,
+    people,
     planner,
     reliability,
     run,
     runs,
+    settings,
     sign_in,
     storage,
     system,
@@ -57,7 +60,8 @@ class Files(StaticFiles):
 def routers(pages: Environment) -> tuple[APIRouter, ...]:
     """Every page, a router each, and what they fetch."""
     cost = (runs, run, reliability, storage, planner)
-    made = (now, fleet, cluster, node, incidents, incident, *cost, system, sign_in)
+    ruled = (settings, people, account)
+    made = (now, fleet, cluster, node, incidents, incident, *cost, system, *ruled, sign_in)
     return (*(module.router(pages) for module in made), figures.router(), live.router())
 
 

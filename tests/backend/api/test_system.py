@@ -102,6 +102,8 @@ PROMISED = {
     ("POST", "/api/v1/ingest/wrap"),
     ("POST", "/api/v1/ingest/steps"),
     ("POST", "/api/v1/ingest/checkpoints"),
+    ("GET", "/api/v1/settings"),
+    ("GET", "/api/v1/me"),
     ("GET", "/api/v1/runs"),
     ("GET", "/api/v1/runs/{run}"),
     ("GET", "/api/v1/reliability"),
