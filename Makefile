@@ -14,7 +14,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-kubernetes bench wrap picture score ablation score-logs test-samples test-logs clean
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-kubernetes bench wrap picture score ablation score-logs test-samples test-logs test-failover fuzz clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -74,6 +74,15 @@ score-logs: $(STAMP)
 	$(BIN)/python -m tests.detectors.joblog.score_fresh
 	$(BIN)/python -m tests.detectors.joblog.score_dressed
 	$(BIN)/python -m tests.detectors.kernel.score
+
+# Slow, run by hand: two processes on one PostgreSQL, the one that watches ended 20 times under load.
+test-failover: $(STAMP)
+	$(BIN)/python -m pytest -m slow -s tests/trust/test_failover.py
+
+# Slow, run by hand: the whole OpenAPI with schemathesis, as one who may write; FUZZ="-n 500 --seed 7" for more.
+fuzz: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(FROM) 'schemathesis>=4.0'
+	$(BIN)/python -m tests.trust.fuzz $(FUZZ)
 
 # Reads the public samples in ../shared/data, where they are.
 test-samples: $(STAMP)

@@ -29,11 +29,14 @@ KINDS: dict[str, str] = {
 }
 
 
+SHAPES = {"application/json": {"type": "array", "items": {"type": "object"}}}
+
+
 @router.get(
     "/{table}",
     operation_id="export_table",
     response_class=Response,
-    responses={200: {"content": {kind: {"schema": {"type": "string"}} for kind in KINDS.values()}}},
+    responses={200: {"content": {kind: {"schema": SHAPES.get(kind, {"type": "string"})} for kind in KINDS.values()}}},
 )
 def export_table(
     _: Reader,
