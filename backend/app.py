@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from backend.api import routes as api
+from backend.api.front import Front
 from backend.loops import Loops
 from backend.registry import Parts
 from backend.web import routes as web
+
+
+class Application(FastAPI):
+    """FastAPI, and what stands in front of it once it is whole."""
+
+    front: Front | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.front is None or scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+        else:
+            await self.front(scope, receive, send)
 
 
 def create_app(parts: Parts, *, run_loops: bool = True, on_ready: Callable[[], None] | None = None) -> FastAPI:
@@ -29,7 +44,7 @@ def create_app(parts: Parts, *, run_loops: bool = True, on_ready: Callable[[], N
         finally:
             await run_in_threadpool(loops.stop)
 
-    app = FastAPI(
+    app = Application(
         title="Watchkeeper",
         version="1",
         summary="Reliability of GPU training clusters: verdicts, incidents, exclusions, orders.",
@@ -40,4 +55,5 @@ def create_app(parts: Parts, *, run_loops: bool = True, on_ready: Callable[[], N
     app.state.parts = parts
     api.install(app)
     web.install(app)
+    app.front = Front(partial(FastAPI.__call__, app), parts, app.state.snapshots, app.state.callers)
     return app

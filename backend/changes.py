@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +22,8 @@ from backend.store import incidents
 
 #: Enough for a browser that slept a minute; one that slept longer reloads everything by itself.
 KEPT = 2000
+#: What a beat is called in the feed.
+BEAT = "fleet"
 #: Writers may commit out of the order of their ids: how long a skipped id is looked for until it counts as rolled back.
 HOLE_S = 60.0
 
@@ -41,6 +44,8 @@ class Changes:
     def __init__(self) -> None:
         self._feed: deque[Change] = deque(maxlen=KEPT)
         self._seq = 0
+        self._weighty = 0
+        self._bells: dict[int, Callable[[], object]] = {}
         self._news = threading.Condition()
         self._nudged = threading.Event()
         self._closed = threading.Event()
@@ -60,11 +65,32 @@ class Changes:
         with self._news:
             return self._seq
 
+    @property
+    def weighty(self) -> int:
+        """The number of the last change that may alter a verdict: any but a beat. Never waits for anybody."""
+        return self._weighty
+
     def publish(self, name: str, id_: str, cluster: str) -> None:
         with self._news:
             self._seq += 1
+            self._weighty = self._weighty if name == BEAT else self._seq
             self._feed.append(Change(self._seq, name, id_, cluster))
             self._news.notify_all()
+            bells = tuple(self._bells.values()) if name != BEAT else ()
+        for ring in bells:
+            ring()
+
+    @contextmanager
+    def ringing(self, ring: Callable[[], object]) -> Iterator[None]:
+        """``ring`` is called, from the thread that published, after each change but beats. It must not block."""
+        with self._news:
+            number = max(self._bells, default=0) + 1
+            self._bells[number] = ring
+        try:
+            yield
+        finally:
+            with self._news:
+                self._bells.pop(number)
 
     def wait(self, after: int, timeout_s: float) -> list[Change]:
         """Changes numbered above ``after``, oldest first; an empty list after ``timeout_s`` without news."""
@@ -114,5 +140,5 @@ class Changes:
         if beat is None or beat == self._beat:
             return False
         self._beat = beat
-        self.publish("fleet", "", "")
+        self.publish(BEAT, "", "")
         return True

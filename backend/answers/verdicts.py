@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Literal
 
 from sqlmodel import Session
@@ -13,7 +13,6 @@ from sqlmodel import Session
 from backend.clients import hostlist
 from backend.facts import Rung, Verb
 from backend.model.actions import Decision, Exclusion
-from backend.model.cluster import Node
 from backend.model.incidents import Incident
 from backend.store import actions, incidents
 from backend.store import cluster as cluster_rows
@@ -27,18 +26,24 @@ BINDING = frozenset({"person", "approved", "act"})
 DARKNESS = frozenset({"telemetry_dark", "telemetry_frozen"})
 #: Entities of work, not of machines: a user's bug is no reason against a node.
 OF_WORK = frozenset({"job", "run", "rank"})
+#: A question that names no job: only what keeps everybody away counts.
+NOBODY: frozenset[str] = frozenset()
 #: A node that nothing was heard of for this long is not "ok": four telemetry intervals of the default 15 s.
 FRESH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One reason to keep new work from a node. ``origin`` "proposed" stands for a plan nobody has approved."""
+    """One reason to keep new work from a node. ``origin`` "proposed" stands for a plan nobody has approved.
+
+    ``scope``: whose work it keeps away, as in job:41207 or account:nlp; empty = everybody's.
+    """
 
     origin: str
     reason: str
     owner: str = ""
     until: datetime | None = None
+    scope: str = ""
 
     @property
     def binds(self) -> bool:
@@ -66,7 +71,11 @@ class Sight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """Everything verdicts of one cluster need, as of ``at``. Never changes; make a new one."""
+    """Everything verdicts of one cluster need, as of ``at``. Never changes; make a new one.
+
+    ``stale``: when it was read, where it is judged later than that because the database does not answer. ``fine``: the
+    nodes of which nothing but good is known; ``scoped``: whether any hold keeps away the work of some only.
+    """
 
     cluster: str
     at: datetime
@@ -75,6 +84,25 @@ class Snapshot:
     troubles: Mapping[str, tuple[Trouble, ...]]
     dark: Mapping[str, str]
     fresh_s: float = FRESH_S
+    stale: datetime | None = None
+    fine: frozenset[str] = field(init=False)
+    scoped: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        since = self.at - timedelta(seconds=self.fresh_s)
+        seen = {name for name, sight in self.nodes.items() if sight.heard_at >= since and not sight.out}
+        fine = seen.difference(self.holds, self.troubles, self.dark)
+        object.__setattr__(self, "fine", frozenset(() if self.stale else fine))
+        object.__setattr__(self, "scoped", any(h.scope for holds in self.holds.values() for h in holds))
+
+    @property
+    def as_of(self) -> datetime:
+        """When it was true."""
+        return self.stale or self.at
+
+    def later(self, now: datetime) -> Snapshot:
+        """The same, judged at ``now``, because nothing newer can be read: what was not heard of since is unknown."""
+        return replace(self, at=max(now, self.at), stale=self.as_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +147,7 @@ def snapshot(session: Session, cluster: str, now: datetime, fresh_s: float = FRE
     return Snapshot(
         cluster=cluster,
         at=now,
-        nodes={row.name: _sight(row) for row in cluster_rows.nodes(session, cluster) if row.retired_at is None},
+        nodes={row.name: _sight(row) for row in cluster_rows.sights(session, cluster)},
         holds=_holds(actions.live_exclusions(session, cluster, now), proposals),
         troubles=_troubles(live),
         dark={row.node: row.headline for row in live if row.kind in DARKNESS and row.node},
@@ -127,7 +155,7 @@ def snapshot(session: Session, cluster: str, now: datetime, fresh_s: float = FRE
     )
 
 
-def _sight(row: Node) -> Sight:
+def _sight(row: cluster_rows.Seen) -> Sight:
     words = [word for word in (row.state, *row.flags) if word.lower() in ("down", "error", "drain", "fail")]
     if not words:
         return Sight(row.last_seen)
@@ -179,16 +207,22 @@ def _scores(row: Incident) -> dict[str, float]:
 # --- drawing answers ------------------------------------------------------------------------------------------------
 
 
-def verdict(seen: Snapshot, node: str) -> Verdict:
-    """The word on one node. A name that was never seen, or not lately, is ``unknown``, never ``ok``."""
+def verdict(seen: Snapshot, node: str, scopes: frozenset[str] = NOBODY) -> Verdict:
+    """The word on one node, for work of these ``scopes``. A name that was never seen, or not lately, is ``unknown``,
+    never ``ok``."""
+    if node in seen.fine:
+        return Verdict(node, "ok", False, 0.0, (), (), None, seen.as_of)
     sight, troubles = seen.nodes.get(node), seen.troubles.get(node, ())
-    holds = [hold for hold in seen.holds.get(node, ()) if hold.until is None or hold.until > seen.at]
+    live = [hold for hold in seen.holds.get(node, ()) if hold.until is None or hold.until > seen.at]
+    holds = [hold for hold in live if not hold.scope or hold.scope in scopes]
     binding = [hold for hold in holds if hold.binds]
     unseen = _unseen(seen, node, sight)
     reasons = [_said(hold) for hold in (*binding, *(h for h in holds if not h.binds))]
     reasons += [f"{t.headline} (incident {t.incident}, {t.severity.word})" for t in troubles]
     reasons += [sight.out] if sight is not None and sight.out else []
     reasons += [unseen] if unseen else []
+    reasons += [_said(hold) for hold in live if hold.scope and hold.scope not in scopes]
+    reasons += [f"The database does not answer; last read {_moment(seen.stale)}."] if seen.stale else []
     word: Word = "ok"
     if holds:
         word = "exclude"
@@ -205,14 +239,15 @@ def verdict(seen: Snapshot, node: str) -> Verdict:
         reasons=tuple(dict.fromkeys(reasons)),
         incidents=tuple(t.incident for t in troubles),
         until=max((h.until for h in binding if h.until is not None), default=None),
-        as_of=seen.at,
+        as_of=seen.as_of,
     )
 
 
 def _said(hold: Hold) -> str:
     if hold.origin == "proposed":
         return f"Proposed, not approved: {hold.reason}"
-    return f"Excluded by {hold.owner or hold.origin}: {hold.reason}"
+    whom = f" for {hold.scope.replace(':', ' ', 1)} only" if hold.scope else ""
+    return f"Excluded by {hold.owner or hold.origin}{whom}: {hold.reason}"
 
 
 def _unseen(seen: Snapshot, node: str, sight: Sight | None) -> str:
@@ -221,15 +256,24 @@ def _unseen(seen: Snapshot, node: str, sight: Sight | None) -> str:
         return f"No node {node} is known in cluster {seen.cluster}."
     if node in seen.dark:
         return f"{seen.dark[node]} It cannot be judged."
-    silent_s = (seen.at - sight.heard_at).total_seconds()
-    if silent_s > seen.fresh_s:
-        return f"Nothing was heard of it for {silent_s:.0f} s."
+    if (seen.at - sight.heard_at).total_seconds() > seen.fresh_s:
+        return f"Nothing was heard of it since {_moment(sight.heard_at)}."
     return ""
 
 
-def query(seen: Snapshot, nodes: Sequence[str], *, advisory: bool = False) -> Answer:
+def _moment(at: datetime | None) -> str:
+    """A time as a reason tells it: the same words until something is heard again, so that the answer stays the same."""
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC") if at is not None else "never"
+
+
+def query(seen: Snapshot, nodes: Iterable[str], *, advisory: bool = False, scopes: frozenset[str] = NOBODY) -> Answer:
     """What to leave out of ``nodes``; with ``advisory`` the hostlist also names what we would only advise against."""
-    asked = [verdict(seen, node) for node in dict.fromkeys(nodes)]
+    fine = seen.fine
+    return drawn(seen, [verdict(seen, node, scopes) for node in dict.fromkeys(nodes) if node not in fine], advisory)
+
+
+def drawn(seen: Snapshot, asked: Sequence[Verdict], advisory: bool) -> Answer:
+    """As ``query``, from the verdicts of the asked nodes that are not fine, each once."""
     exclude = tuple(v.node for v in asked if v.binding)
     avoid = tuple(v.node for v in asked if not v.binding and v.verdict in ("exclude", "suspect"))
     listed = (*exclude, *avoid) if advisory else exclude
@@ -239,6 +283,6 @@ def query(seen: Snapshot, nodes: Sequence[str], *, advisory: bool = False) -> An
         unknown=tuple(v.node for v in asked if v.verdict == "unknown"),
         hostlist=hostlist.render(listed),
         binding=bool(exclude) and len(listed) == len(exclude),
-        reasons={v.node: v.reasons for v in asked if v.verdict != "ok"},
-        as_of=seen.at,
+        reasons={v.node: v.reasons for v in asked if v.verdict != "ok" or (v.reasons and not seen.stale)},
+        as_of=seen.as_of,
     )

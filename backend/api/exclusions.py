@@ -12,11 +12,12 @@ from starlette.concurrency import run_in_threadpool
 
 from backend import writes
 from backend.answers import verdicts
-from backend.answers.verdicts import Snapshot
+from backend.answers.ready import Page, Ready
 from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.problems import Problem
-from backend.api.snapshots import snapshot_of, snapshots_of
+from backend.api.scopes import scopes_of
+from backend.api.snapshots import ready_of, snapshots_of
 from backend.api.words import Host, Reason, Remark, RowId
 from backend.clients import hostlist
 from backend.model.actions import Exclusion
@@ -111,25 +112,22 @@ Format = Annotated[Literal["json", "hostlist", "lines"], Query(alias="format")]
 async def query(
     request: Request, question: Question, _: Reader, watch: WatchOf, advisory: Advisory = False
 ) -> Response:
-    """Which of these nodes to leave out, as lists and as a hostlist."""
-    seen = await snapshot_of(request, watch)
+    """Which of these nodes to leave out, as lists and as a hostlist; with ``job`` also what holds for its work only."""
+    ready = await ready_of(request, watch)
+    scopes = await scopes_of(request, watch, question.job or "")
     if question.nodes is not None and len(question.nodes) <= FEW:
-        return json(_replied(watch, question, seen, advisory))
-    return json(await run_in_threadpool(_replied, watch, question, seen, advisory))
+        return body(_replied(watch, question, ready, advisory, scopes))
+    return body(await run_in_threadpool(_replied, watch, question, ready, advisory, scopes))
 
 
-def _replied(watch: Watch, question: Question, seen: Snapshot, advisory: bool) -> dict[str, Any]:
+def body(page: Page) -> Response:
+    return Response(page.body, media_type="application/json")
+
+
+def _replied(watch: Watch, question: Question, ready: Ready, advisory: bool, scopes: frozenset[str]) -> Page:
     names = _asked(watch, question)
-    reply = verdicts.query(seen, sorted(seen.nodes) if names is None else names, advisory=advisory)
-    return {
-        "exclude": reply.exclude,
-        "avoid": reply.avoid,
-        "unknown": reply.unknown,
-        "hostlist": reply.hostlist,
-        "binding": reply.binding,
-        "reasons": reply.reasons,
-        "as_of": reply.as_of,
-    }
+    asked = sorted(ready.seen.nodes) if names is None else names
+    return ready.reply(asked, advisory=advisory, scopes=scopes)
 
 
 def _asked(watch: Watch, question: Question) -> list[str] | None:
@@ -234,7 +232,7 @@ def create(request: Request, new: NewExclusion, person: Writer, watch: WatchOf) 
     return json(_row(row), 201)
 
 
-@router.delete("/{exclusion_id}", operation_id="lift_exclusion", response_model=ExclusionRow)
+@router.delete("/{exclusion_id:int}", operation_id="lift_exclusion", response_model=ExclusionRow)
 def lift(
     request: Request,
     exclusion_id: RowId,

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from backend.answers import verdicts
-from backend.answers.verdicts import Verdict
 from backend.api.guard import Reader, watch_of
-from backend.api.snapshots import snapshot_of
+from backend.api.scopes import scopes_of
+from backend.api.waiting import Wait, answered
+from backend.api.words import Asked
 from backend.watch import Watch
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
@@ -39,40 +39,34 @@ class NodeList(BaseModel):
     as_of: datetime
 
 
-def written(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "node": verdict.node,
-        "verdict": verdict.verdict,
-        "binding": verdict.binding,
-        "score": verdict.score,
-        "reasons": verdict.reasons,
-        "incidents": verdict.incidents,
-        "until": verdict.until,
-        "as_of": verdict.as_of,
-    }
-
-
 def json(body: object, status: int = 200) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json")
 
 
+#: What a route with an ETag may answer beside its body.
+CONDITIONAL: dict[int | str, dict[str, Any]] = {304: {"description": "If-None-Match names this very answer."}}
 Words = Annotated[list[Literal["ok", "suspect", "exclude", "unknown"]] | None, Query(alias="verdict")]
 
 
-@router.get("", operation_id="list_nodes", response_model=NodeList)
+@router.get("", operation_id="list_nodes", response_model=NodeList, responses=CONDITIONAL)
 async def list_nodes(
-    request: Request, _: Reader, watch: Annotated[Watch, Depends(watch_of)], words: Words = None
+    request: Request, _: Reader, watch: Annotated[Watch, Depends(watch_of)], words: Words = None, wait_s: Wait = 0.0
 ) -> Response:
     """The verdict of every known node, in order of name; ``verdict`` keeps only these words."""
-    seen = await snapshot_of(request, watch)
-    found = [verdicts.verdict(seen, node) for node in sorted(seen.nodes)]
-    kept = [written(v) for v in found if not words or v.verdict in words]
-    return json({"items": kept, "as_of": seen.at})
+    wanted = frozenset(words or ())
+    return await answered(request, watch, lambda ready: ready.every(wanted), wait_s)
 
 
-@router.get("/{node}", operation_id="read_node", response_model=NodeVerdict)
-async def read_node(request: Request, node: str, _: Reader, watch: Annotated[Watch, Depends(watch_of)]) -> Response:
+@router.get("/{node}", operation_id="read_node", response_model=NodeVerdict, responses=CONDITIONAL)
+async def read_node(
+    request: Request,
+    node: str,
+    _: Reader,
+    watch: Annotated[Watch, Depends(watch_of)],
+    job: Annotated[Asked, Query(description="Whose work it is: a hold may keep away the work of some only.")] = "",
+    wait_s: Wait = 0.0,
+) -> Response:
     """The verdict of one node. A name that was never seen is ``unknown``, not an error: a scheduler asks in a prolog
     and must get an answer it can read."""
-    seen = await snapshot_of(request, watch)
-    return json(written(verdicts.verdict(seen, node)))
+    scopes = await scopes_of(request, watch, job)
+    return await answered(request, watch, lambda ready: ready.page(node, scopes), wait_s)

@@ -30,6 +30,7 @@ from backend.api.bodies import BodyLimit
 from backend.api.intake import Intake
 from backend.api.problems import ProblemBody, install_problems
 from backend.api.token_book import TokenBook
+from backend.api.waiting import Waiting
 from backend.snapshots import Snapshots
 
 PREFIX = "/api/v1"
@@ -60,6 +61,7 @@ def routers() -> tuple[APIRouter, ...]:
 def install(app: FastAPI) -> None:
     """Mount it all. ``app.state.parts`` is set already."""
     app.state.snapshots = Snapshots()
+    app.state.waiting = Waiting(app.state.snapshots)
     app.state.intake = Intake()
     app.state.callers = TokenBook()
     for router in routers():

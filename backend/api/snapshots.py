@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
+from backend.answers.ready import Ready
 from backend.answers.verdicts import Snapshot
 from backend.snapshots import Snapshots
 from backend.watch import Watch
@@ -18,6 +19,11 @@ def snapshots_of(request: Request) -> Snapshots:
 
 async def snapshot_of(request: Request, watch: Watch) -> Snapshot:
     """The snapshot for one request: at once where one holds, else made on a thread."""
+    return (await ready_of(request, watch)).seen
+
+
+async def ready_of(request: Request, watch: Watch) -> Ready:
+    """As ``snapshot_of``, ready to be asked."""
     snapshots = snapshots_of(request)
-    kept = snapshots.fresh(watch)
-    return kept if kept is not None else await run_in_threadpool(snapshots.of, watch)
+    kept = snapshots.ready(watch)
+    return kept if kept is not None else await run_in_threadpool(snapshots.made, watch)

@@ -46,6 +46,10 @@ class TokenBook:
         now = self._tick()
         return now - self._read_at < OLDEST_S or now < self._again_at
 
+    def is_ageing(self) -> bool:
+        """Half its time is over: who cannot wait has it read anew now, beside their work."""
+        return self._tick() - self._read_at > OLDEST_S / 2
+
     def forget(self) -> None:
         """A token was made or revoked here: the next request reads anew."""
         self._read_at = self._again_at = min(self._read_at, self._tick() - OLDEST_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import groupby, islice, product
 
 #: A hostlist may name this many hosts; Slurm refuses larger ranges (MAX_RANGE, 64K).
@@ -72,6 +73,7 @@ def render(names: Iterable[str]) -> str:
     return ",".join(_folded(stem, [d for _, d in members]) for stem, members in groupby(map(_split, ordered), _stem))
 
 
+@lru_cache(maxsize=MAX_HOSTS)  # the same names are sorted in every answer to a scheduler
 def natural(name: str) -> tuple[tuple[tuple[str, int, int], ...], int, int]:
     """Sort key: numbers inside a name compare as numbers, so ``n9 < n10``; equal numbers by their padding."""
     stem, digits = _split(name)
@@ -161,6 +163,7 @@ def _texts(choices: list[tuple[range, str]]) -> Iterator[str]:
             yield form.format(number)
 
 
+@lru_cache(maxsize=MAX_HOSTS)
 def _split(name: str) -> tuple[str, str]:
     """(stem, last number as written, at most 18 digits, or "")."""
     found = _TAIL.fullmatch(name)

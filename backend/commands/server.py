@@ -19,6 +19,7 @@ from typing import Any
 
 import uvicorn
 
+from backend.api.door import Door
 from backend.app import create_app
 from backend.auth import is_loopback_address
 from backend.clock import SystemClock
@@ -167,6 +168,7 @@ def run(parts: Parts, listener: socket.socket, on_ready: Callable[[], None] | No
     host, port = listener.getsockname()[:2]
     config = uvicorn.Config(
         create_app(parts, on_ready=on_ready),
+        http=Door,
         log_level="warning",
         access_log=False,
         proxy_headers=False,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlmodel import Session
+from sqlmodel import Session, col, select
 
 from backend.clock import unix, utc
 from backend.facts import AttemptFacts
@@ -211,3 +211,9 @@ def _added(cluster: str, attempt: AttemptFacts, have: Sequence[Allocation], now:
 
 def _at(seconds: float | None) -> datetime | None:
     return utc(seconds) if seconds is not None else None
+
+
+def latest(session: Session, cluster: str, job: str) -> Attempt | None:
+    """The newest attempt of a job; None where nobody told us of it."""
+    query = select(Attempt).where(col(Attempt.cluster) == cluster, col(Attempt.job) == job)
+    return session.exec(query.order_by(col(Attempt.life).desc(), col(Attempt.restart).desc()).limit(1)).first()

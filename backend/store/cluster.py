@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
 from sqlalchemy import delete, or_
+from sqlalchemy import select as columns_of
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col, select
 
@@ -27,8 +29,10 @@ __all__ = ["allocations", "open_allocations"]  # asked for beside nodes and atte
 HEARD, SCHEDULER, SILENT = "heard", "scheduler", "silent:"
 
 #: Columns of an attempt that are facts of the same name and form.
+#: Reasons by which a queued job wants no nodes yet (Slurm's words).
+NOT_YET = ("Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "BeginTime")
 PLAIN: tuple[str, ...] = ("unit", "array", "name", "account", "partition", "reason", "exit_code", "signal")
-PLAIN += ("requeued_by", "dependency", "limit_s", "source")
+PLAIN += ("requeued_by", "dependency", "limit_s", "source", "asks_nodes")
 
 
 def ensure_cluster(session: Session, name: str, simulated: bool = False) -> Cluster:
@@ -52,6 +56,32 @@ def nodes(session: Session, cluster: str) -> list[Node]:
         heard = marks.get(SILENT + row.name) or marks.get(HEARD)
         if heard is not None and heard > row.last_seen:
             set_committed_value(row, "last_seen", heard)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a verdict needs of a node: its scheduler's words, and when anything was last heard of it."""
+
+    name: str
+    state: str
+    flags: Sequence[str]
+    reason: str
+    reason_owner: str
+    last_seen: datetime
+
+
+def sights(session: Session, cluster: str) -> list[Seen]:
+    """Every node that is not retired, without the weight of whole rows: this is read about once a second."""
+    marks = _marks(session, cluster)
+    newest = marks.get(HEARD)
+    of = table_of(Node).c
+    columns = (of.name, of.state, of.flags, of.reason, of.reason_owner, of.last_seen)
+    query = columns_of(*columns).where(of.cluster == cluster, of.retired_at.is_(None))
+    found = []
+    for name, state, flags, reason, owner, seen in session.connection().execute(query):
+        heard = marks.get(SILENT + name) or newest
+        found.append(Seen(name, state, flags, reason, owner, seen if heard is None or heard < seen else heard))
     return found
 
 
@@ -151,6 +181,15 @@ def running(session: Session, cluster: str) -> list[AttemptFacts]:
             if spans:
                 found.append(attempt_facts(attempt, spans))
     return found
+
+
+def waiting(session: Session, cluster: str) -> list[tuple[str, str, int]]:
+    """Jobs that wait in the queue and could start: (job, partition, nodes they ask for), where that is known. What a
+    person holds, or what waits for another job, needs no nodes yet."""
+    query = select(Attempt).where(col(Attempt.cluster) == cluster, col(Attempt.state).in_(("PENDING", "REQUEUED")))
+    found = {row.job: row for row in session.exec(query.order_by(col(Attempt.job), col(Attempt.life)))}
+    rows = (row for row in found.values() if row.asks_nodes and row.reason not in NOT_YET)
+    return [(row.job, row.partition, row.asks_nodes) for row in rows]
 
 
 def attempt_facts(row: Attempt, spans: Iterable[Allocation] = ()) -> AttemptFacts:
