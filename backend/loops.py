@@ -18,6 +18,8 @@ from backend.clock import Clock, unix
 from backend.facts import Batch
 from backend.ingest.base import Follows, Source, SourceError
 from backend.leading import EVERY_S, Lead, replica
+from backend.notify import heartbeat, lost
+from backend.notify.base import NotifyError
 from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
 from backend.rollups.keep import Keeper
@@ -60,7 +62,7 @@ def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event) -> 
             more = loop.step()
         except Exception as raised:  # bulkhead: a loop survives whatever one step meets; it is logged and shown
             error = f"{type(raised).__name__}: {raised}"
-            level = logging.WARNING if isinstance(raised, SourceError) else logging.ERROR
+            level = logging.WARNING if isinstance(raised, SourceError | NotifyError) else logging.ERROR
             log.log(level, "%s %s failed: %s", loop.kind, loop.name, error, exc_info=level == logging.ERROR)
         now = clock.now()
         due = beaten is None or abs(now - beaten) >= BEAT_EVERY  # abs: clocks step back
@@ -171,6 +173,10 @@ def all_loops(parts: Parts, stop: threading.Event) -> list[Loop]:
         return found
     with parts.store.write() as session:
         drop_unserved(session, set(parts.notifiers))
+    found += [Loop("", "loop", "reach", 60.0, partial(reach, parts), stop.wait)] if parts.notifiers else []
+    if (address := parts.settings.alerts.heartbeat_url) is not None:
+        step = partial(pulse_out, parts, address.get_secret_value())
+        found.append(Loop("", "loop", "heartbeat", parts.settings.alerts.heartbeat_every_s, step, stop.wait))
     return found + [deliver_loop(parts, channel, stop) for channel in parts.notifiers]
 
 
@@ -280,6 +286,25 @@ def pulse(watch: Watch) -> dict[str, float]:
 def follow(parts: Parts) -> bool:
     with parts.store.read() as session:
         parts.changes.follow(session)
+    return False
+
+
+def reach(parts: Parts) -> bool:
+    """A channel that takes nothing is told of on the others."""
+    for name, watch in parts.watches.items():
+        with parts.store.write() as session:
+            now, rules = parts.clock.now(), watch.rules
+            lost.tell_lost(session, name, rules.channels, now, rules.url, simulated=rules.simulated)
+    return False
+
+
+def pulse_out(parts: Parts, address: str) -> bool:
+    """Ask the address outside, unless something is wrong: then it hears nothing, and warns. Raises NotifyError."""
+    with parts.store.read() as session:
+        wrong = heartbeat.why_not(session, tuple(parts.watches), parts.clock.now())
+    if wrong:
+        raise NotifyError(f"the heartbeat is withheld: {wrong}")
+    heartbeat.ask(address)
     return False
 
 

@@ -44,13 +44,15 @@ class Desk:
 @dataclass
 class Standing:
     """A group with its incidents as they stand at one moment. live: (member, incident) that are not resolved and not
-    held back; held: those that are held back, with what holds them; plan: the newest that waits for an approver."""
+    held back; held: those that are held back, with what holds them; hushed: what holds back
+    from now on what was told before; plan: the newest that waits for an approver."""
 
     group: AlertGroup
     route: Route
     live: list[tuple[AlertMember, Incident]] = field(default_factory=list)
     held: list[tuple[AlertMember, Incident, Held]] = field(default_factory=list)
     closed: list[Incident] = field(default_factory=list)
+    hushed: str = ""
     plan: int = 0
 
     @property
@@ -173,6 +175,8 @@ def look(session: Session, desk: Desk, group: AlertGroup, now: datetime) -> Stan
             standing.held.append((member, incident, holds))
             if member.state != "told":
                 member.state = "held"
+            elif member.why != holds.why:
+                standing.hushed = holds.why
             member.why, member.held_until = holds.why, holds.until
         else:
             standing.live.append((member, incident))
@@ -235,7 +239,8 @@ def _go_on(session: Session, desk: Desk, standing: Standing, now: datetime) -> M
     """The most pressing of what a told group has to say now."""
     group, route = standing.group, standing.route
     if not standing.live:
-        return None
+        why = f"Nothing more is told of it: {standing.hushed}."
+        return _tell(session, desk, standing, "silenced", why, now, turn=False) if standing.hushed else None
     step = due_step(route.escalate, group.step, group.escalate_at, now)
     if step is not None and standing.unheard:
         group.step += 1
@@ -290,7 +295,7 @@ def _tell(
 
 def _about(standing: Standing, kind: MessageKind) -> Incident:
     """The incident that a message is about: the loudest that is live, the lead among equals; the lead at the end."""
-    rows = [incident for _, incident in standing.live] if kind != "closed" else standing.closed
+    rows = _rows(standing, kind)
     lead = standing.group.lead
     return max(rows, key=lambda one: (Severity.of(one.severity), one.id == lead, -(one.id or 0)))
 
@@ -301,7 +306,7 @@ def _grouped(said: MessageFacts, standing: Standing, about: Incident, kind: Mess
     group = standing.group
     thread = f"{group.cluster}-inc-{group.lead}"
     by = "" if group.route == DEFAULT else f"-{_plain(group.route)}"
-    rows = standing.closed if kind == "closed" else [incident for _, incident in standing.live]
+    rows = _rows(standing, kind)
     others = [row for row in rows if row.id != about.id]
     facts, headline = said.facts, said.headline
     if others:
@@ -311,6 +316,14 @@ def _grouped(said: MessageFacts, standing: Standing, about: Incident, kind: Mess
         more = f" and {count - NAMED:,} more" if count > NAMED else ""
         facts = (*facts, (f"{count:,} more", f"{named}{more}"))
     return replace(said, id=f"{thread}{by}-{kind}-{group.revision}", thread=thread, headline=headline, facts=facts)
+
+
+def _rows(standing: Standing, kind: MessageKind) -> list[Incident]:
+    if kind == "closed":
+        return standing.closed
+    if kind == "silenced":
+        return [incident for _, incident, _ in standing.held]
+    return [incident for _, incident in standing.live]
 
 
 def _plain(name: str) -> str:

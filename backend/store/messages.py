@@ -102,6 +102,25 @@ def oldest_waiting(session: Session, cluster: str) -> dict[str, datetime]:
     return {name: at for name, at in session.exec(query.group_by(col(Delivery.channel))).all()}
 
 
+def message_of(session: Session, delivery: Delivery) -> Message:
+    """What a delivery carries."""
+    return session.get_one(Message, delivery.message_id)
+
+
+def last_error(session: Session, cluster: str, channel: str) -> str:
+    """What the channel answered last to a message that still waits."""
+    ours = (col(Delivery.cluster) == cluster, col(Delivery.channel) == channel, col(Delivery.state).in_(UNSETTLED))
+    query = select(Delivery.error).where(*ours, col(Delivery.error) != "").order_by(col(Delivery.id)).limit(1)
+    return session.exec(query).first() or ""
+
+
+def was_told(session: Session, cluster: str, kind: str, revision: int, route: str) -> bool:
+    """Whether a message about no incident is there already."""
+    mine = (col(Message.cluster) == cluster, col(Message.incident_id) == 0, col(Message.kind) == kind)
+    query = select(Message.id).where(*mine, col(Message.revision) == revision, col(Message.route) == route)
+    return session.exec(query.limit(1)).first() is not None
+
+
 def deliveries_of(session: Session, cluster: str, incident_id: int) -> Sequence[tuple[Message, Delivery]]:
     """All that was, will or could not be said about an incident, in its own messages and in those of its groups, in
     order: what its page shows."""
