@@ -44,7 +44,7 @@ _READS = {
         /api/v1/runs /api/v1/runs/{run} /reliability /reliability/report /runs /runs/{name} /storage
         /figures/reliability/{which}.csv /figures/reliability/{which}.json /figures/run/{which}/{name}.csv
         /figures/run/{which}/{name}.json /figures/storage/{which}.csv /figures/storage/{which}.json
-        /api/v1/labels/model/file
+        /api/v1/labels/model/file /alerts /api/v1/alerts /api/v1/alerts/preview /api/v1/silences
     """,
     "site": "/metrics",
 }
@@ -72,6 +72,12 @@ TABLE: Mapping[str, Rule] = {
     "POST /api/v1/exclusions": Rule("exclude", "whole", True),
     "DELETE /api/v1/exclusions/{exclusion_id}": Rule("lift", "whole", True),
     "POST /runs/{name}/labels": Rule("label", "whole", True),
+    "POST /api/v1/alerts/{delivery_id}/send-again": Rule("silence", "whole", True),
+    "POST /alerts/{number}/send-again": Rule("silence", "whole", True),
+    "POST /api/v1/silences": Rule("silence", "whole", True),
+    "DELETE /api/v1/silences/{silence_id}": Rule("silence", "whole", True),
+    "POST /alerts/silences": Rule("silence", "whole", True),
+    "POST /alerts/silences/{number}/end": Rule("silence", "whole", True),
     "POST /api/v1/breaker/reset": Rule("breaker", "whole", True),
     "POST /system/kill-switch": Rule("kill switch", "whole", True),
     # people, tokens, audit: what holds for all clusters

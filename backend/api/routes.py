@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI
 
 from backend.api import (
+    alerts,
     changes,
     docs,
     exclusions,
@@ -50,6 +51,7 @@ def routers() -> tuple[APIRouter, ...]:
         nodes.router,
         *past,
         exclusions.router,
+        alerts.router,
         *told,
         ingest.router,
         training.router,

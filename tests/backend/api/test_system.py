@@ -79,6 +79,12 @@ def operations(site: Site) -> list[tuple[str, str, dict[str, Any]]]:
 
 PROMISED = {
     ("GET", "/api/v1/nodes"),
+    ("GET", "/api/v1/alerts"),
+    ("GET", "/api/v1/alerts/preview"),
+    ("POST", "/api/v1/alerts/{delivery_id}/send-again"),
+    ("GET", "/api/v1/silences"),
+    ("POST", "/api/v1/silences"),
+    ("DELETE", "/api/v1/silences/{silence_id}"),
     ("GET", "/api/v1/nodes/{node}"),
     ("POST", "/api/v1/exclusions/query"),
     ("GET", "/api/v1/exclusions"),
