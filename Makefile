@@ -14,7 +14,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-kubernetes bench wrap picture score ablation score-logs test-samples test-logs test-failover fuzz clean
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-kubernetes bench wrap picture score ablation score-logs test-samples test-logs test-failover test-faults fuzz clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -78,6 +78,10 @@ score-logs: $(STAMP)
 # Slow, run by hand: two processes on one PostgreSQL, the one that watches ended 20 times under load.
 test-failover: $(STAMP)
 	$(BIN)/python -m pytest -m slow -s tests/trust/test_failover.py
+
+# Slow, run by hand: 500 seeded faults on the real service and PostgreSQL; FAULTS=50 FAULTS_FIRST=7000 for others.
+test-faults: $(STAMP)
+	$(BIN)/python -m pytest -m slow -s tests/trust/test_faults.py
 
 # Slow, run by hand: the whole OpenAPI with schemathesis, as one who may write; FUZZ="-n 500 --seed 7" for more.
 fuzz: $(STAMP)

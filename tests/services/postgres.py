@@ -60,17 +60,17 @@ def running_postgres() -> Iterator[Postgres]:
     initdb, program = need("initdb", "postgresql"), need("postgres", "postgresql")
     folder = Path(tempfile.mkdtemp(prefix="wk-pg-"))
     try:
-        _initialise(initdb, folder)
-        process, port = _start(program, folder)
+        initialise(initdb, folder)
+        process, port = start(program, folder)
         try:
             yield Postgres(port, folder, process.pid)
         finally:
-            _stop(process)
+            stop(process)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _initialise(initdb: str, folder: Path) -> None:
+def initialise(initdb: str, folder: Path) -> None:
     (folder / "pw").write_text(PASSWORD)
     if os.geteuid() == 0:
         owner = _other_user()
@@ -82,26 +82,26 @@ def _initialise(initdb: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _start(program: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+def start(program: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
     """A port that was free may be taken by the time the server binds it; then another one is tried."""
     for _ in range(5):
         port = _free_port()
-        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(folder), "fsync": "off"}
-        flags = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        with (folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [*_as_other(), program, "-D", str(folder / "db"), "-p", str(port), *flags],
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-            )
-        if _answers(process, port, folder):
+        process = start_on(program, folder, port)
+        if answers(process, port, folder):
             return process, port
-        _stop(process)
+        stop(process)
     raise AssertionError((folder / "log").read_text(errors="replace")[-2000:])
 
 
-def _answers(process: subprocess.Popen[bytes], port: int, folder: Path) -> bool:
+def start_on(program: str, folder: Path, port: int) -> subprocess.Popen[bytes]:
+    settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(folder), "fsync": "off"}
+    flags = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    command = [*_as_other(), program, "-D", str(folder / "db"), "-p", str(port), *flags]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+
+
+def answers(process: subprocess.Popen[bytes], port: int, folder: Path) -> bool:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -112,7 +112,7 @@ def _answers(process: subprocess.Popen[bytes], port: int, folder: Path) -> bool:
     return False
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)  # fast shutdown: ends sessions, keeps files whole
     try:
