@@ -156,7 +156,8 @@ def _runs(ask: Words) -> None:
 
 
 def _plan(ask: Words) -> None:
-    ask.add_argument("--nodes", type=int, required=True, help="how many nodes the run takes")
+    ask.add_argument("--nodes", type=int, required=True, help="how many nodes the run takes, or there are for --job")
+    ask.add_argument("--job", action="append", help="NAME:NODES[:WORTH[:NOW]], or NAME:32-128: which of these to run")
     ask.add_argument("--gpus-per-node", type=int)
     ask.add_argument("--per-node-day", type=float, help="failures a node and day (default: as measured here)")
     ask.add_argument("--write-s", type=float, help="seconds that a save blocks (default: as measured)")
@@ -164,9 +165,15 @@ def _plan(ask: Words) -> None:
     ask.add_argument("--interval-s", type=float, help="seconds between saves (default: the best)")
     ask.add_argument("--replicas", type=int, help="copies of the model that share the work")
     ask.add_argument("--per-step-recovery", action="store_true", help="a failure costs its replica only")
+    ask.add_argument("--stall-s", type=float, help="with it: seconds that all wait at a failure")
     ask.add_argument("--standby", type=int, help="spare nodes kept warm")
     ask.add_argument("--standby-restart-s", type=float, help="seconds to restart with one of them")
     ask.add_argument("--days", type=float, help="how long the spares must suffice (default: 1)")
+    _ask(ask)
+
+
+def _reliability(ask: Words) -> None:
+    ask.add_argument("--window", choices=("7d", "28d", "90d"), default="28d", help="how far back (default: 28d)")
     _ask(ask)
 
 
@@ -271,6 +278,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "export": ("a table of a running server, or of the archive, as a file", _export),
     "report": ("the weekly report as text, now", _ask),
     "runs": ("what became of each run: ETTR, failures, lost time", _runs),
+    "reliability": ("what fails, what nodes that fail share, which fails next", _reliability),
     "plan": ("what ETTR a run can expect, how often to save, how many spares", _plan),
     "kubernetes-manifest": ("print the account and rights that a Kubernetes cluster must give", _manifest),
     "deploy": ("files for systemd, Kubernetes, Helm, Prometheus and Grafana", _deploy),
@@ -318,6 +326,7 @@ BEHIND: Mapping[str, tuple[str, str]] = {
     "exclusions": ("ask", "exclusions"),
     "runs": ("cost", "runs"),
     "plan": ("cost", "plan"),
+    "reliability": ("cost", "reliability"),
     "report": ("cost", "report"),
     "export": ("export", "export"),
     "policy": ("policy", "policy"),

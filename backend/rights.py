@@ -27,7 +27,7 @@ _READS = {
     "cluster": """
         /api/v1/nodes /api/v1/nodes/{node} /api/v1/exclusions /api/v1/topology /api/v1/versions /api/v1/devices
         /api/v1/labels/model /api/v1/labels/quality /figures/healthy.json /figures/healthy.csv /figures/sources.json
-        /figures/sources.csv /system /api/v1/planner /api/v1/policy /api/v1/policy/explain /definitions /planner
+        /figures/sources.csv /system /api/v1/planner /api/v1/planner/choice /api/v1/policy /api/v1/policy/explain /definitions /planner
         /figures/planner/{which}.csv /figures/planner/{which}.json /settings /settings/rules /api/v1/settings
     """,
     "project": """

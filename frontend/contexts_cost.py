@@ -126,6 +126,8 @@ class PlannerPage:
     error: str  #: why it cannot be; empty = it can
     measures: tuple[Measure, ...]  #: ETTR, failures, interval, spares
     plots: tuple[Plot, ...]  #: by size, by interval
+    jobs: str  #: jobs to choose from, one a line
+    choice: Table  #: which of them to run
 
 
 @dataclass(frozen=True, slots=True)

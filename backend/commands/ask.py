@@ -19,7 +19,7 @@ class AskError(Exception):
 
 
 def ask(
-    arguments: argparse.Namespace, path: str, media: str = "application/json", /, **params: str
+    arguments: argparse.Namespace, path: str, media: str = "application/json", /, **params: str | list[str]
 ) -> requests.Response:
     """GET one route that answers with the content type ``media``. Raises AskError."""
     headers = {}
@@ -61,7 +61,9 @@ def detail_of(answer: requests.Response) -> str:
     return str(problem.get("detail") or problem.get("title"))
 
 
-def answered(arguments: argparse.Namespace, path: str, write: Callable[[Any], str], /, **params: str) -> int:
+def answered(
+    arguments: argparse.Namespace, path: str, write: Callable[[Any], str], /, **params: str | list[str]
+) -> int:
     """Print a route as it is (--json) or as ``write`` puts its body for people. 1: there was no answer."""
     try:
         answer = ask(arguments, path, **params)

@@ -1,4 +1,4 @@
-"""runs and plan: read a running server over REST."""
+"""runs, plan, report and reliability: read a running server over REST."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ ASKED = (
     "interval_s",
     "gpus_per_node",
     "replicas",
+    "stall_s",
     "standby",
     "standby_restart_s",
     "days",
 )
+
+
+#: Of these what a choice of jobs may be given.
+CHOICE = frozenset({"nodes", "per_node_day", "write_s", "restart_s", "days"})
 
 
 def runs(arguments: argparse.Namespace) -> int:
@@ -59,19 +64,53 @@ def one(run: dict[str, Any]) -> str:
         {"part": name, "hours": f"{s / 3600:,.2f}" if s is not None else _hours(bounds.get(name))}
         for name, s in parts.items()
     ]
-    return "\n".join([*lines, table(told, ("part", "hours"))])
+    lines += [table(told, ("part", "hours")), *split(run.get("quru")), *roles(run.get("roles") or [])]
+    return "\n".join(lines)
+
+
+def split(told: dict[str, Any] | None) -> list[str]:
+    """Q + R + U, in one line."""
+    if told is None:
+        return []
+    names = {"queued_s": "Q", "productive_s": "R", "catch_up_s": "U catch-up", "restart_s": "U restart",
+             "stalls_s": "stalls", "left_out_user_s": "left out"}  # fmt: skip
+    words = [
+        f"{name} {_hours(told[field] if isinstance(told[field], list) else [told[field]] * 2)} h"
+        for field, name in names.items()
+    ]
+    return ["", f"ETTR as R / (Q + R + U): {share(told['ettr'])}; {', '.join(words)}"]
+
+
+def roles(rows: list[dict[str, Any]]) -> list[str]:
+    cells = [{"role": row["role"] or "-", "ettr": share(row["ettr"]), "node_hours": row["node_hours"]} for row in rows]
+    return ["", table(cells, ("role", "ettr", "node_hours"))] if rows else []
 
 
 def _hours(bounds: list[float] | None) -> str:
-    return "not known" if bounds is None else f"{bounds[0] / 3600:,.2f} to {bounds[1] / 3600:,.2f}"
+    if bounds is None:
+        return "not known"
+    low, high = f"{bounds[0] / 3600:,.2f}", f"{bounds[1] / 3600:,.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """The outlook of one plan."""
+    """The outlook of one plan; with --job which of several jobs to run on the nodes there are."""
     asked = {name: str(value) for name in ASKED if (value := getattr(arguments, name)) is not None}
     if arguments.per_step_recovery:
         asked["per_step_recovery"] = "true"
+    if arguments.job:
+        allowed = {name: value for name, value in asked.items() if name in CHOICE}
+        return answered(arguments, "planner/choice", choice, job=arguments.job, **allowed)
     return answered(arguments, "planner", outlook, **asked)
+
+
+def choice(found: dict[str, Any]) -> str:
+    rows = [
+        {**row, "nodes": row["nodes"] or "waits", "ettr": "-" if row["ettr"] is None else f"{row['ettr']:.3f}"}
+        for row in found["jobs"]
+    ]
+    head = f"{found['used']:,} of {found['nodes']:,} nodes; {found['value']:,.0f} effective GPU-hours by worth."
+    return "\n".join([head, table(rows, ("job", "nodes", "ettr", "worth", "value"))])
 
 
 def outlook(found: dict[str, Any]) -> str:
@@ -80,6 +119,8 @@ def outlook(found: dict[str, Any]) -> str:
         f"save every {hours(found['interval_s'])} (best {hours(found['best_interval_s'])}: {found['best_ettr']:.3f}); "
         f"{found['standby_p99']} spare nodes suffice on 99 of 100 days."
     ]
+    if found["simulated_ettr"] is not None:
+        lines.append(f"  drawn 20,000 failures long: {found['simulated_ettr']:.3f} ± {found['simulated_error']:.3f}")
     for name, given in found["inputs"].items():
         n = f", n = {given['n']}" if given["n"] is not None else ""
         lines.append(f"  {name} {given['value']:g} ({given['source']}{n})")
@@ -90,6 +131,29 @@ def hours(seconds: float | None) -> str:
     if seconds is None:
         return "never"
     return f"{seconds / 3600:,.1f} h" if seconds >= 7200 else f"{seconds / 60:,.1f} min"
+
+
+def reliability(arguments: argparse.Namespace) -> int:
+    """Components, crash loops, what nodes that fail share, and which fails next."""
+    return answered(arguments, "reliability", behind, window=arguments.window)
+
+
+def behind(found: dict[str, Any]) -> str:
+    failures, risk = found["failures"], found["risk"]
+    lines = [
+        f"{failures['failed_attempts']:,} failures in {found['days']} days, {failures['infra_job_failures']:,} of them "
+        f"the hardware's: {failures['rf_per_1000_node_days'] or 0:.2f} per 1,000 node-days.",
+        "",
+        table(found["components"], ("component", "failures", "per_1000_node_days", "mttf_node_days", "incidents")),
+    ]
+    if found["crash_loops"]:
+        lines += ["", "Crash loops", table(found["crash_loops"], ("run", "live", "failures", "cause", "same_node"))]
+    stand = [row for row in found["differences"]["rows"] if row["stands_out"]]
+    lines += ["", f"What nodes that fail share: {found['differences']['asked']} values asked, {len(stand)} stand out"]
+    lines += [table(stand, ("attribute", "value", "rate_ratio", "failed_nodes", "nodes"))] if stand else []
+    lines += ["", f"Risk of the next 24 h: {risk['silent'] or 'the first nodes'}"]
+    lines += [table(risk["nodes"][:10], ("node", "chance"))] if risk["nodes"] else []
+    return "\n".join(lines)
 
 
 def report(arguments: argparse.Namespace) -> int:

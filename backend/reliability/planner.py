@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from backend.reliability.expected import daly_s, expected_ettr, mttf_s, standbys, young_s
+from scipy import stats
 
-#: An interval shorter than this is a save all the time, s.
-SHORTEST_S = 1.0
+from backend.reliability.expected import (
+    best_interval_s,
+    exact_ettr,
+    expected_ettr,
+    mttf_s,
+    simulated_ettr,
+    standbys,
+    young_s,
+)
+
+#: An interval shorter than this is a save all the time, and one longer than the second none that anybody chooses, s.
+SHORTEST_S, LONGEST_S = 1.0, 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One run as planned. Times in s, ``per_node_day`` failures a node and day.
 
-    interval_s None = Daly's. replicas: copies of the model that share the work (hybrid sharding); with
-    ``per_step_recovery`` a failure costs only its replica, and the others go on. standby: spare nodes kept warm;
-    standby_restart_s: a restart with one of them.
+    interval_s None = the best. replicas: copies of the model that share the work (hybrid sharding); with
+    ``per_step_recovery`` a failure takes only its replica away for a restart, nothing is stepped twice, and all stand
+    still for ``stall_s`` while they regroup. standby: spare nodes kept warm; standby_restart_s: a restart with one of
+    them, which a failure gets as long as one is left. days: that spares must last for, and what failures are told of.
     """
 
     nodes: int
@@ -28,6 +40,7 @@ class Plan:
     gpus_per_node: int = 8
     replicas: int = 1
     per_step_recovery: bool = False
+    stall_s: float = 0.0
     standby: int = 0
     standby_restart_s: float | None = None
     days: float = 1.0
@@ -35,13 +48,21 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What to expect of a Plan. lost_gpu_hours_day: GPUs times the share that is no training."""
+    """What to expect of a Plan. lost_gpu_hours_day: GPUs times the share that is no training.
+
+    ettr: exact for failures at random (backend.reliability.expected.exact_ettr), or of replicas that come and go.
+    first_order: Kokolis' formula, None with per-step recovery. restart_s: as expected with the spares.
+    covered: the chance that the spares suffice.
+    """
 
     plan: Plan
     mttf_s: float
     interval_s: float
     young_s: float
     ettr: float
+    first_order: float | None
+    restart_s: float
+    covered: float
     standby_p99: int
     failures: float
     lost_gpu_hours_day: float
@@ -51,33 +72,57 @@ def outlook(plan: Plan) -> Outlook:
     """Raises ValueError for what cannot be: no node, a time or rate below 0, replicas that do not divide the work."""
     _check(plan)
     mttf = mttf_s(plan.nodes, plan.per_node_day)
-    best = daly_s(plan.write_s, mttf)
-    interval = max(SHORTEST_S, plan.interval_s if plan.interval_s is not None else min(best, 30 * 86_400.0))
-    needed = standbys(plan.nodes, min(1.0, plan.per_node_day), plan.days)
-    covered = plan.standby_restart_s is not None and plan.standby >= needed
-    restart = plan.standby_restart_s if covered and plan.standby_restart_s is not None else plan.restart_s
+    interval = plan.interval_s if plan.interval_s is not None else min(best_interval_s(mttf, plan.write_s), LONGEST_S)
+    interval = max(SHORTEST_S, interval)
+    covered = _covered(plan)
+    fast = plan.restart_s if plan.standby_restart_s is None else min(plan.standby_restart_s, plan.restart_s)
+    restart = covered * fast + (1 - covered) * plan.restart_s
+    share = _share(plan, mttf, interval, restart)
     return Outlook(
         plan=plan,
         mttf_s=mttf,
         interval_s=interval,
         young_s=young_s(plan.write_s, mttf),
-        ettr=_share(plan, mttf, interval, restart),
-        standby_p99=needed,
+        ettr=share,
+        first_order=None if plan.per_step_recovery else expected_ettr(mttf, restart, interval, plan.write_s),
+        restart_s=restart,
+        covered=covered,
+        standby_p99=standbys(plan.nodes, min(1.0, plan.per_node_day), plan.days),
         failures=plan.nodes * plan.per_node_day * plan.days,
-        lost_gpu_hours_day=(1 - _share(plan, mttf, interval, restart)) * plan.nodes * plan.gpus_per_node * 24,
+        lost_gpu_hours_day=(1 - share) * plan.nodes * plan.gpus_per_node * 24,
     )
+
+
+def check(found: Outlook, lives: int = 20_000) -> tuple[float, float] | None:
+    """(share, its standard error) by Monte Carlo of the same plan; None where nothing ever fails, or where replicas
+    come and go."""
+    plan = found.plan
+    if plan.per_step_recovery or not math.isfinite(found.mttf_s):
+        return None
+    return simulated_ettr(found.mttf_s, found.restart_s, found.interval_s, plan.write_s, lives=lives)
+
+
+def _covered(plan: Plan) -> float:
+    """The chance that no more nodes fail in ``days`` than there are spares; 0 without any."""
+    if plan.standby <= 0 or plan.standby_restart_s is None:
+        return 0.0
+    rate = min(1.0, plan.per_node_day)
+    chance = -math.expm1(plan.days * math.log1p(-rate)) if rate < 1 else 1.0
+    return float(stats.binom.cdf(plan.standby, plan.nodes, chance))
 
 
 def _share(plan: Plan, mttf: float, interval: float, restart: float) -> float:
     if not plan.per_step_recovery:
-        return expected_ettr(mttf, restart, interval, plan.write_s)
-    # a failure takes one replica of many out for a restart; the rest commit every step, nothing is stepped twice
-    away = min(1.0, restart / mttf_s(plan.nodes / plan.replicas, plan.per_node_day))
-    return max(0.0, 1 - away) / (1 + plan.write_s / interval)
+        return exact_ettr(mttf, restart, interval, plan.write_s)
+    # each replica is there for its own time between failures, and away for a restart; the rest commits every step
+    own = mttf_s(plan.nodes / plan.replicas, plan.per_node_day)
+    there = own / (own + restart) if math.isfinite(own) else 1.0
+    going = max(0.0, 1 - plan.stall_s / mttf) if math.isfinite(mttf) else 1.0
+    return there * going / (1 + plan.write_s / interval)
 
 
 def _check(plan: Plan) -> None:
-    for name in ("per_node_day", "write_s", "restart_s", "standby", "days"):
+    for name in ("per_node_day", "write_s", "restart_s", "standby", "days", "stall_s"):
         if not getattr(plan, name) >= 0:
             raise ValueError(f"{name} is {getattr(plan, name)}; it must be 0 or more")
     if plan.nodes < 1 or not 1 <= plan.replicas <= plan.nodes:
@@ -93,22 +138,45 @@ def what_if(plan: Plan, nodes: Sequence[int]) -> list[Outlook]:
 
 @dataclass(frozen=True, slots=True)
 class Bid:
-    """A job that may run: the nodes it asks for, its plan's rate and cost, and what an effective GPU-hour is worth."""
+    """A job that may run: its plan, what an effective GPU-hour of it is worth, and at which sizes it may run (elastic;
+    () = only the plan's own). now: the nodes that it runs on, 0 = it waits; another size costs it a restart."""
 
     name: str
     plan: Plan
     worth: float = 1.0
+    sizes: tuple[int, ...] = ()
+    now: int = 0
 
 
-def choose(bids: Sequence[Bid], nodes: int) -> list[Bid]:
-    """Which jobs to run where ``nodes`` do not suffice for all: most worth of effective GPU-hours (exact, by dynamic
-    programming over nodes; ties go to the first). Cost: jobs x nodes."""
-    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * (nodes + 1)
-    for place, bid in enumerate(bids):
-        size = bid.plan.nodes
-        value = outlook(bid.plan).ettr * size * bid.plan.gpus_per_node * bid.worth
-        for room in range(nodes, size - 1, -1):
-            total, taken = best[room - size]
-            if total + value > best[room][0] + 1e-9:
-                best[room] = (total + value, (*taken, place))
-    return [bids[place] for place in best[nodes][1]]
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """nodes: given to the bid. value: worth of its effective GPU-hours over the time that was asked for."""
+
+    bid: Bid
+    nodes: int
+    ettr: float
+    value: float
+
+
+def choose(bids: Sequence[Bid], nodes: int, days: float = 1.0) -> list[Choice]:
+    """Which jobs to run, at which size, where ``nodes`` do not suffice for all: most worth of effective GPU-hours over
+    ``days``, what a change of size takes left out of it (exact, by dynamic programming; ties go to the first; the idea
+    is Unicron's, papers.md 6). Cost: sizes of all jobs x nodes. Raises ValueError for a size below 1."""
+    best: list[tuple[float, tuple[Choice, ...]]] = [(0.0, ())] * (nodes + 1)
+    for bid in bids:
+        options = [_choice(bid, size, days) for size in sorted(set(bid.sizes or (bid.plan.nodes,))) if size <= nodes]
+        for room in range(nodes, -1, -1):
+            for option in options:
+                if option.nodes > room:
+                    break
+                total, taken = best[room - option.nodes]
+                if total + option.value > best[room][0] + 1e-9:
+                    best[room] = (total + option.value, (*taken, option))
+    return list(best[nodes][1])
+
+
+def _choice(bid: Bid, size: int, days: float) -> Choice:
+    found = outlook(replace(bid.plan, nodes=size, replicas=min(bid.plan.replicas, max(1, size))))
+    hours = days * 24 - (0.0 if size == bid.now or not bid.now else bid.plan.restart_s / 3600)
+    value = found.ettr * size * bid.plan.gpus_per_node * max(0.0, hours) * bid.worth
+    return Choice(bid, size, found.ettr, value)

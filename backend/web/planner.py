@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Request, Response
 from jinja2 import Environment
 from sqlmodel import Session
 
-from backend.answers.planner import measured, planned
+from backend.answers.planner import chosen, measured, planned
 from backend.web.base import NoPage, Visit, frame, page, visit
-from backend.web.cost_words import Drawing, amount, measure, plot_of, twin_of
+from backend.web.cost_words import Drawing, amount, cut, measure, plot_of, twin_of
 from backend.web.figures import as_json, as_sheet
 from backend.web.reliability import whole
-from frontend.contexts import Link
-from frontend.contexts_cost import Field, Measure, PlannerPage
+from frontend.contexts import Chip, Link
+from frontend.contexts_cost import Field, Measure, PlannerPage, Table
 from frontend.figures.rates import Curve, curve
 from frontend.figures.theme import themes, tokens
 from frontend.words import count, number, span
@@ -32,6 +32,7 @@ FIELDS = (
     ("standby", "Spare nodes, warm", "", True),
     ("standby_restart_s", "Restart with a spare", "s", False),
     ("replicas", "Replicas", "", True),
+    ("stall_s", "All wait at a failure", "s", False),
     ("days", "Spares suffice for", "days", False),
 )
 HINTS = {
@@ -41,8 +42,13 @@ HINTS = {
     "standby": "empty: none",
     "standby_restart_s": "empty: as without",
     "replicas": "of hybrid sharding; empty: 1",
+    "stall_s": "with per-step recovery; empty: 0",
     "days": "empty: 1",
 }
+#: Jobs of the choice: the form's field, and how much of it is read.
+JOBS, MOST_TEXT = "jobs", 8_000
+#: Of the plan what the choice takes over; its nodes are those that there are.
+CHOICE = ("per_node_day", "write_s", "restart_s", "days")
 #: The size that an empty form shows.
 USUAL_NODES = 64
 LARGEST = 1e9
@@ -104,7 +110,7 @@ def asked(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def context(session: Session, seen: Visit, query: dict[str, str]) -> PlannerPage:
-    kept = {name: query[name] for name, *_ in (*FIELDS, ("per_step_recovery",)) if query.get(name)}
+    kept = {name: query[name] for name, *_ in (*FIELDS, ("per_step_recovery",), (JOBS,)) if query.get(name)}
     found = whole(session, seen, 90)
     document = found.document if found is not None else None
     plan, error = None, ""
@@ -125,7 +131,37 @@ def context(session: Session, seen: Visit, query: dict[str, str]) -> PlannerPage
         error=error,
         measures=measures(plan, seen) if plan is not None else (),
         plots=tuple(plot_of(seen, name, one, f"/figures/planner/{name}", **kept) for name, one in made.items()),
+        jobs=query.get(JOBS, "")[:MOST_TEXT],
+        choice=choice(document, query),
     )
+
+
+def choice(document: Mapping[str, Any] | None, query: Mapping[str, str]) -> Table:
+    """Which of the jobs to run on the nodes of the plan."""
+    lines = [line.strip() for line in query.get(JOBS, "")[:MOST_TEXT].splitlines() if line.strip()]
+    heads = ("Job", "Runs!", "#Nodes", "#Expected ETTR~", "#Worth", "#Effective GPU-hours by worth")
+    empty = ("No jobs are given.", "One a line: name:nodes, or name:32-128 where it may run smaller; then :worth.")
+    if not lines:
+        return Table("choice", "Which jobs to run", "", heads, (), empty)
+    try:
+        plan = asked(query)
+        found = chosen(document, {name: plan.get(name) for name in CHOICE}, plan["nodes"], lines)
+    except (ValueError, OverflowError, ZeroDivisionError) as wrong:
+        said = f"{str(wrong)[:1].upper()}{str(wrong)[1:]}."
+        return Table("choice", "Which jobs to run", "", heads, (), ("This choice cannot be made.", said))
+    rows = tuple(
+        (
+            cut(row["job"]),
+            Chip("ok", "runs") if row["nodes"] else Chip("excluded", "waits"),
+            number(row["nodes"]) if row["nodes"] else "none",
+            amount(row["ettr"], 3) if row["ettr"] is not None else "none",
+            amount(row["worth"]),
+            amount(row["value"]),
+        )
+        for row in found["jobs"]
+    )
+    note = f"{found['used']:,} of {count(found['nodes'], 'node')}: the most effective GPU-hours by worth."
+    return Table("choice", "Which jobs to run", note, heads, rows, empty)
 
 
 def json_href(seen: Visit, query: Mapping[str, str]) -> str:
@@ -181,12 +217,23 @@ def measures(plan: Mapping[str, Any], seen: Visit) -> tuple[Measure, ...]:
     days, failures = plan["plan"]["days"], amount(plan["failures_expected"])
     span_ = "1 day" if days == 1 else f"{days:g} days"
     return (
-        measure(seen, "Expected ETTR", f"{plan['ettr']:.3f}", "", f"{number(gpus)} GPUs", "expected"),
+        measure(seen, "Expected ETTR", f"{plan['ettr']:.3f}", "", f"{number(gpus)} GPUs{drawn(plan)}", "expected"),
         measure(seen, "A failure every", _span(plan["mttf_s"]), "", f"{failures} in {span_}", "mttf"),
         measure(seen, "Save every", _span(plan["interval_s"]), "", f"Young: {_span(plan['young_s'])}", "save"),
-        measure(seen, "Spare nodes", number(plan["standby_p99"]), "", f"99 of 100 times, for {span_}", "standby"),
+        measure(seen, "Spare nodes", number(plan["standby_p99"]), "", f"99 % of {span_}{spares(plan)}", "standby"),
         measure(seen, "Lost a day", amount(plan["lost_gpu_hours_day"]), "GPU-hours", "not training", "gpu-hours"),
     )  # fmt: skip
+
+
+def drawn(plan: Mapping[str, Any]) -> str:
+    """What the Monte Carlo check found."""
+    share, error = plan["simulated_ettr"], plan["simulated_error"]
+    return f" · drawn: {share:.3f} ± {error:.3f}" if share is not None else ""
+
+
+def spares(plan: Mapping[str, Any]) -> str:
+    covers = plan["standby_covers"]
+    return f" · {plan['plan']['standby']:,} cover {100 * covers:.0f}\u00a0%" if covers else ""
 
 
 def _span(seconds: float | None) -> str:

@@ -117,6 +117,7 @@ PROMISED = {
     ("GET", "/api/v1/reliability/report"),
     ("GET", "/api/v1/rollups"),
     ("GET", "/api/v1/planner"),
+    ("GET", "/api/v1/planner/choice"),
     ("GET", "/api/v1/export/{table}"),
     ("GET", "/api/v1/jobs/{job}/reports"),
     ("GET", "/api/v1/allocations"),

@@ -140,6 +140,15 @@ def test_every_figure_is_drawn_and_has_its_sheet(client: TestClient, path: str) 
         assert sheet.status_code == 200 and sheet.text.count("\r\n") >= 2, url
 
 
+def test_the_pages_look_behind_the_counts(client: TestClient) -> None:
+    page = text(client, "/reliability?days=90")
+    for title in ("Time between failures by component", "Crash loops", "What nodes that fail share", "Which node fails"):
+        assert title in page
+    assert "Q + R + U" in text(client, "/runs/worked")
+    found = client.get("/api/v1/reliability?window=90d").json()
+    assert {"risk", "components", "differences", "crash_loops"} <= set(found)
+
+
 def test_an_empty_site_claims_nothing(tmp_path: Path) -> None:
     made = parts_in(tmp_path / "store", filled=False)
     client = TestClient(site.app_of(made), base_url="http://127.0.0.1:8000", client=LOCAL)
@@ -183,6 +192,19 @@ def test_a_million_gpus_fit_on_paper(client: TestClient) -> None:
     )
     assert plan.status_code == 200 and 0 < plan.json()["ettr"] < 1
     assert "on 125,000 nodes" in text(client, "/planner?nodes=125000")
+    assert plan.json()["ettr"] == pytest.approx(plan.json()["simulated_ettr"], abs=5 * plan.json()["simulated_error"])
+
+
+def test_where_nodes_are_short_the_planner_chooses_jobs_and_sizes(client: TestClient) -> None:
+    page = text(client, "/planner?nodes=100&jobs=atlas:32-128:2%0Amoe:64%0Aeval:4")
+    assert "Which jobs to run" in page and "of 100 nodes" in page and "waits" in page
+    assert "This choice cannot be made." in text(client, "/planner?nodes=100&jobs=atlas")
+    jobs = ["atlas:32-128:2", "moe:64", "eval:4:0.5:4"]
+    found = client.get("/api/v1/planner/choice", params={"nodes": 100, "job": jobs}).json()
+    assert found["used"] <= 100 and [row["job"] for row in found["jobs"]] == ["atlas", "moe", "eval"]
+    for wrong in ("atlas", "a:x", "a:0", "a:4:-1", "a:1:1:1:1", ":4", "a:1-9999999"):
+        answer = client.get("/api/v1/planner/choice", params={"nodes": 100, "job": wrong})
+        assert answer.status_code == 422, wrong
 
 
 def test_people_say_of_an_attempt_whether_it_was_right(client: TestClient) -> None:
