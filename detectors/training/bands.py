@@ -23,6 +23,8 @@ from detectors.training.told import SAVES, STEP, Row, by_step, mark, number, row
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
+#: A value on the scale of its band, the row it is of, and the signal.
+Look = tuple[float, Row, Signal]
 #: What a departure of each sort of signal is called.
 KINDS: Mapping[str, str] = {
     "attention": "attention_instability",
@@ -43,7 +45,8 @@ BY_RATE = frozenset({"qk_norm", "update_norm", "update_ratio"})
 @dataclass(slots=True)
 class BandState(memory.RunState):
     """One column a cell, in the order of ``cell``. ``cell_of``: mark of its run. ``cell_place``: its layer, as text.
-    ``cell_code``: its signal. ``cell_step``, ``cell_at``: its last look. ``looks``: how many (since it began anew).
+    ``cell_code``: its signal; ``cell_apart``: as it is apart from the other layers. ``cell_step``, ``cell_at``: its last
+    look. ``looks``: how many (since it began anew).
     ``once``, ``twice``: the signal smoothed once and twice; ``scatter``: usual miss of one look; ``short``, ``long``:
     means of the misses; ``short_spread``, ``long_spread``: their usual size. ``now``: a short mean of the signal.
     ``over``: looks in a row beyond the band, with the sign of the side; ``calm``: looks in a row within, since it was
@@ -54,6 +57,7 @@ class BandState(memory.RunState):
     cell_of: memory.Marks = cells(0, np.uint64, axis="cell")
     cell_place: NDArray[np.str_] = memory.texts(axis="cell")
     cell_code: NDArray[np.uint8] = cells(0, np.uint8, axis="cell")
+    cell_apart: NDArray[np.bool_] = cells(False, np.bool_, axis="cell")
     cell_step: Floats = cells(-1.0, axis="cell")
     cell_at: Floats = cells(0.0, axis="cell")
     looks: Floats = cells(0.0, axis="cell")
@@ -101,7 +105,7 @@ class Bands:
     def _fold(self, state: BandState, some: Sequence[Row]) -> None:
         """One step of one run: what it says of itself, then every cell it has a value for."""
         at = memory.place(state, some[0])
-        found: dict[int, tuple[float, Row, Signal]] = {}
+        found: dict[int, Look] = {}
         anew, back = False, 0.0
         for row in some:
             if row.event.namespace == SAVES:
@@ -114,11 +118,12 @@ class Bands:
         if anew or back:
             self._unsettle(state, at, anew, back)
         if found:
+            found |= _apart(found)
             keys = np.array(sorted(found), np.uint64)
             picked = [found[int(key)] for key in keys]
             self._look(state, keys, picked)
 
-    def _values(self, row: Row, rate: float) -> Iterable[tuple[int, tuple[float, Row, Signal]]]:
+    def _values(self, row: Row, rate: float) -> Iterable[tuple[int, Look]]:
         """What a row says of its layer, on the scale that its band is drawn on, by cell."""
         key = mark(row.run, row.place)
         for name, text in row.event.attrs.items():
@@ -148,16 +153,18 @@ class Bands:
         for name in ("short", "long"):
             getattr(state, name)[mine] = 0.0
 
-    def _look(self, state: BandState, keys: memory.Marks, picked: Sequence[tuple[float, Row, Signal]]) -> None:
+    def _look(self, state: BandState, keys: memory.Marks, picked: Sequence[Look]) -> None:
         at = np.searchsorted(state.cell, keys)
         known = np.isin(keys, state.cell, assume_unique=True)
         if not known.all():
             new = [one for one, there in zip(picked, known, strict=True) if not there]
             memory.grow(state, "cell", keys[~known], {"cell_place": [row.place for _, row, _ in new]})
+            apart = [key not in _plain_keys(new) for key in keys[~known].tolist()]
             at = np.searchsorted(state.cell, keys)
             fresh = at[~known]
             state.cell_of[fresh] = [mark(row.run) for _, row, _ in new]
             state.cell_code[fresh] = [signal.code for _, _, signal in new]
+            state.cell_apart[fresh] = apart
         times = np.array([row.at for _, row, _ in picked])
         steps = np.array([float(row.step) for _, row, _ in picked])
         newer = (times > state.cell_at[at]) & (steps > state.cell_step[at])
@@ -213,7 +220,7 @@ class Bands:
         limit = self.catalogue.limit
         most = limit("band_winsor")
         scatter = state.scatter[at]
-        near = np.where(learning, miss, np.clip(miss, -most * 2 * scatter, most * 2 * scatter))
+        near = np.where(learning, miss, np.clip(miss, -most * scatter, most * scatter))
         once, twice = state.once[at], state.twice[at]
         once_after = once + weight * (x - miss + near - once)
         state.once[at] = np.where(kept, once, once_after)
@@ -299,6 +306,24 @@ class Bands:
         return Finding(self.name, kind, entity, severity, score, float(state.since[first]), reason, evidence)
 
 
+def _apart(found: Mapping[int, Look]) -> dict[int, Look]:
+    """The same looks against the middle of the other layers: what an odd batch does to all layers falls out."""
+    by_code: dict[int, list[Look]] = {}
+    for value, row, signal in found.values():
+        by_code.setdefault(signal.code, []).append((value, row, signal))
+    apart: dict[int, Look] = {}
+    for code, some in by_code.items():
+        values = np.array([value for value, _, _ in some])
+        for place, (value, row, signal) in enumerate(some if len(some) > 1 else ()):
+            middle = float(np.median(np.delete(values, place))) if len(some) < 9 else float(np.median(values))
+            apart[mark(row.run, row.place, "apart") | code] = (value - middle, row, signal)
+    return apart
+
+
+def _plain_keys(picked: Sequence[Look]) -> frozenset[int]:
+    return frozenset(mark(row.run, row.place) | signal.code for _, row, signal in picked)
+
+
 def _forecast(state: BandState, at: Places, weight: Floats) -> Floats:
     """Brown's double exponential smoothing: level and trend of the next look; a level alone where the band is left."""
     once, twice = state.once[at], state.twice[at]
@@ -311,8 +336,9 @@ _SIDE: Mapping[str, int] = {"high": 1, "low": -1, "both": 0, "none": 2}
 
 
 def _evidence(state: BandState, cell: int, signal: Signal) -> Evidence:
-    log = signal.scale == "log"
+    log = signal.scale == "log" and not state.cell_apart[cell]
     now, usual = (float(np.exp(v)) if log else float(v) for v in (state.now[cell], state.usual[cell]))
     what = f"{signal.name}, {state.cell_place[cell]}" + (", over the learning rate" if signal.name in BY_RATE else "")
+    what += " apart from the other layers" if state.cell_apart[cell] else ""
     ref = f"step:{state.run_name[memory.column(state, state.cell_of[cell])]}/{int(state.from_step[cell])}"
     return Evidence(what, plain_number(now), plain_number(usual), signal.unit, ref, "derived")

@@ -153,7 +153,7 @@ def _step(plan: Plan, held: Held, language: Language, dice: np.random.Generator,
     moved = _adam(held, grads, min(1.0, plan.clip / (total + 1e-6)), rate, fault if on else None)
     values = {"loss": float(done.losses.mean()), "grad_norm": total, "lr": rate}
     if plan.probe_every and step % plan.probe_every == 0:
-        probe = language.batch(np.random.default_rng([step, 7]), shape.batch)
+        probe = language.batch(np.random.default_rng(7), 4 * shape.batch)
         values["val_loss"] = float(
             run(shape, w, probe, fault.broken if fault is not None and on else SOUND).losses.mean()
         )
