@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
+from statistics import median
 
 from sqlmodel import Session
 
 from backend.clock import unix
-from backend.decide.recovery import Costs
-from backend.facts import AttemptFacts, Case, IncidentFacts, NodeFacts, PastOrder, PlannedStep, Rung, Verb
+from backend.decide.recovery import SPOILS, Costs, Restart, restart
+from backend.facts import (
+    AttemptFacts,
+    Case,
+    CheckpointFacts,
+    IncidentFacts,
+    NodeFacts,
+    PastOrder,
+    PlannedStep,
+    Rung,
+    Verb,
+)
 from backend.incidents import lifecycle
 from backend.model.actions import Decision, Order
 from backend.model.incidents import Incident
@@ -20,6 +32,8 @@ from backend.watch import Watch
 
 #: How far back cooldown and the ladder's memory look.
 MEMORY = timedelta(hours=24)
+#: How far back saves of a job are looked for, s.
+SAVES_S = 172_800.0
 
 
 def case_of(
@@ -54,14 +68,17 @@ def case_about(
     running = cluster_rows.running(session, watch.cluster)
     since = now - timedelta(seconds=limits.shift_s)
     soon = now + timedelta(seconds=limits.maintenance_s)
+    mine = jobs_on(running, incident.node)
     return Case(
         now=unix(now),
         mode=watch.rules.mode,
         incident=incident,
         node=at,
         fleet=tuple(fleet),
-        jobs=jobs_on(running, incident.node),
+        jobs=mine,
         running=tuple(running),
+        waiting=tuple(cluster_rows.waiting(session, watch.cluster)),
+        saves=rhythms(saved_by(watch, {job.job for job in mine} | {incident.job} - {""})),
         maintenances=tuple(outages.maintenances(session, watch.cluster, now, soon)),
         struck=incidents.struck(session, watch.cluster, since),
         breaker=system.breaker(session, watch.cluster),
@@ -71,6 +88,39 @@ def case_about(
         excluded=frozenset(row.node for row in actions.live_exclusions(session, watch.cluster, now)),
         dark=watch.dark,
     )
+
+
+def saved_by(watch: Watch, jobs: Collection[str]) -> dict[str, list[CheckpointFacts]]:
+    """The finished saves of these jobs within SAVES_S, oldest first; none where nothing tells of them."""
+    if watch.trained is None or not jobs:
+        return {}
+    now = unix(watch.clock.now())
+    found: dict[str, list[CheckpointFacts]] = {}
+    for row in watch.trained.saves(jobs, now - SAVES_S, now):
+        if row.kind == "save":
+            found.setdefault(row.job if row.job in jobs else row.run, []).append(row)
+    return found
+
+
+def rhythms(saves: Mapping[str, Sequence[CheckpointFacts]]) -> dict[str, tuple[float, float]]:
+    """job -> (when its last save finished, how far its saves are apart, 0 = one alone): the median of the last ten
+    gaps, so that a stop between two attempts does not count."""
+    found = {}
+    for job, rows in saves.items():
+        times = sorted({row.at for row in rows})
+        gaps = [later - earlier for earlier, later in pairwise(times[-11:])]
+        found[job] = (times[-1], median(gaps) if gaps else 0.0)
+    return found
+
+
+def restart_of(watch: Watch, case: Case) -> Restart | None:
+    """From which step the incident's job goes on; None where nothing tells of its saves."""
+    job, at = case.incident.job, case.incident.opened_at
+    rows = saved_by(watch, {job} - {""}).get(job, [])
+    if not rows or watch.trained is None:
+        return None
+    onset = watch.trained.step_at(job, at) if case.incident.kind in SPOILS else None
+    return restart(case.incident.kind, [row.step for row in rows], onset)
 
 
 def jobs_on(running: Sequence[AttemptFacts], node: str) -> tuple[AttemptFacts, ...]:

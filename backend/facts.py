@@ -168,7 +168,7 @@ class AttemptFacts:
     submission (SLUID, pod UID), "" = none. ``array`` is "1200_7" for a task of an array. ``gpus`` are the indices held
     on each node, where the scheduler says them. ``roles`` are the node's parts in the job (trainer, sampler, stage-3).
     ``requeued_by`` is the person or system that asked for the restart which made this attempt, "" = not known.
-    ``outputs`` are its log files, expanded.
+    ``outputs`` are its log files, expanded. ``asks_nodes``: of a queued job, 0 = not known.
     """
 
     job: str
@@ -199,6 +199,7 @@ class AttemptFacts:
     outputs: tuple[str, ...] = ()
     source: str = ""
     life: int = 0
+    asks_nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

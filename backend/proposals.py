@@ -10,7 +10,7 @@ from sqlmodel import Session
 
 from backend import breaker
 from backend.act.base import reason_text
-from backend.cases import case_of, costs_of, plan_of
+from backend.cases import case_of, costs_of, plan_of, restart_of
 from backend.decide.decide import decide
 from backend.decide.guards import judge
 from backend.decide.storm import is_wide
@@ -78,7 +78,7 @@ def propose_one(session: Session, watch: Watch, incident: Incident) -> None:
     guard refuses is judged again: a state that was too old, or another action's rest, passes."""
     now = watch.clock.now()
     case = case_of(session, watch, incident)
-    facts = decide(case, watch.catalogue.kinds, watch.rules.limits, costs_of(case))
+    facts = decide(case, watch.catalogue.kinds, watch.rules.limits, costs_of(case), restart_of(watch, case))
     standing = actions.latest_decision(session, incident.id or 0)
     incident.decided_revision = incident.revision
     session.add(incident)

@@ -132,6 +132,7 @@ def build(
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
         mode: Mode = "read" if role == "api" else "write"
         watch.history = History.open(settings.store.folder, cluster.name, kept_of(cluster, catalogue), mode)
+        watch.trained = trained[cluster.name]
         watch.load()
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())

@@ -10,7 +10,7 @@ import hashlib
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,6 +79,24 @@ class Trained:
                 parts += [table] if len(table) else []
             saves += _facts(_records(folder / "saves", SAVE), run, job, start, end)
         return joined(parts), sorted(saves, key=lambda save: (save.at, save.job, save.kind))
+
+    def saves(self, jobs: Collection[str], start: float, end: float) -> list[CheckpointFacts]:
+        """Saves and loads of these jobs (or runs) alone, oldest first: their steps are not read."""
+        found: list[CheckpointFacts] = []
+        for folder, run, job in self._segments(start, end):
+            if job in jobs or run in jobs:
+                found += _facts(_records(folder / "saves", SAVE), run, job, start, end)
+        return sorted(found, key=lambda save: (save.at, save.job, save.kind))
+
+    def step_at(self, job: str, at: float, back_s: float = 86_400.0) -> int | None:
+        """The newest step that a job (or run) had made at ``at``; None where it told of none within ``back_s``."""
+        newest: list[int] = []
+        for folder, run, name in self._segments(at - back_s, at):
+            if job in (name, run):
+                rows = _records(folder / "steps", STEP)
+                made = rows["step"][(rows["at"] >= at - back_s) & (rows["at"] <= at)]
+                newest += [int(made.max())] if len(made) else []
+        return max(newest, default=None)
 
     def _segments(self, start: float, end: float) -> Iterator[tuple[Path, str, str]]:
         """Segments of the days that the span touches, the newest day first."""

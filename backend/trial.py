@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlmodel import Session
 
-from backend.cases import case_about, costs_of
+from backend.cases import case_about, costs_of, restart_of
 from backend.clock import unix
 from backend.decide.decide import decide
 from backend.decide.policy import MEMORY_S, acted_before
@@ -48,7 +48,7 @@ def tried(session: Session, watch: Watch, asked: Asked) -> Trial:
     if kind is None:
         raise LookupError(f"{asked.kind!r} is no kind of fault; there are {', '.join(sorted(watch.catalogue.kinds))}.")
     case = _case(session, watch, asked, kind)
-    facts = decide(case, watch.catalogue.kinds, watch.rules.limits, costs_of(case))
+    facts = decide(case, watch.catalogue.kinds, watch.rules.limits, costs_of(case), restart_of(watch, case))
     rule = rule_for(case, watch.rules.limits.rules, acted_before(case))
     known = any(node.name == asked.node for node in case.fleet)
     return Trial(facts, rule.name if rule is not None else "", known, kind.authorities)

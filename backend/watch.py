@@ -33,6 +33,7 @@ from backend.store import system
 from backend.store.arrays import pack, unpack
 from backend.store.claims import take_turn
 from backend.store.engine import Store
+from backend.trained import Trained
 from detectors.catalogue import Catalogue
 from detectors.detector import Detector, arrays_of, state_from
 from detectors.model import Axis, Fleet, Severity, Tick
@@ -100,6 +101,7 @@ class Watch:
     backend: ClusterBackend | None = None
     history: History | None = None
     verdicts: Verdicts | None = None
+    trained: Trained | None = None
     who: str = "watchkeeper"
     reached: Callable[[str], None] = unwatched
     stepped: Callable[[Tick, Delta], None] = unfollowed

@@ -24,7 +24,7 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
     "time": sa.DateTime(timezone=True),
 }
 TABLES = """
-    exclusion decision orders cluster node device attempt allocation
+    exclusion advice decision orders cluster node device attempt allocation
     devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark wrapreport
     incident entry message delivery alertgroup alertmember silence users sessions tries tokens audit audithead beat secret lease label modelartifact
     run runjob rollup reckoning
@@ -73,13 +73,19 @@ def _actions() -> None:
     _table(
         "exclusion",
         """
-        id:big cluster:text node:text owner:text origin:text reason:text kind:text incident_id:big?
-        created_at:time until:time lifted_at:time? lifted_by:text lift_reason:text
+        id:big cluster:text node:text owner:text origin:text reason:text kind:text scope:text incident_id:big?
+        created_at:time until:time lifted_at:time? lifted_by:text lift_reason:text past:json
     """,
         key="id",
     )
     op.create_index("ix_exclusion_incident_id", "exclusion", ["incident_id"])
     op.create_index("ix_exclusion_live", "exclusion", ["cluster", "node", "lifted_at"])
+    _table(
+        "advice",
+        "id:big cluster:text job:text revision:count at:time mark:text body:json",
+        key="id",
+        unique="cluster job revision",
+    )
     _table(
         "decision",
         """
@@ -144,7 +150,7 @@ def _work() -> None:
         cluster:text job:text life:count restart:count unit:text array:text run:text name:text user:text account:text
         partition:text state:text reason:text exit_code:count? signal:count? requeued_by:text dependency:text
         submit:time? eligible:time? start:time? end:time? limit_s:float? gpus_per_node:count excluded:json roles:json
-        outputs:json source:text attrs:json
+        outputs:json source:text attrs:json asks_nodes:count
     """,
         key="cluster job life restart",
     )

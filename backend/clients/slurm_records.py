@@ -193,6 +193,7 @@ def _attempt(record: Mapping[str, Any], job: str, state: str) -> AttemptFacts:
         limit_s=limit * 60.0 if limit else None,
         outputs=_outputs(record, job) if record.get("batch_flag") and nodes else (),
         source="slurm",
+        asks_nodes=0 if nodes else number(record.get("node_count")) or 0,
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from backend.decide.eviction import eviction, groups_of
 from backend.decide.guards import Limits, judge
+from backend.decide.limits import count
 from backend.decide.policy import acted_before, cause_of, node_of, propose
-from backend.decide.recovery import Costs, choices
+from backend.decide.recovery import Costs, Restart, choices
 from backend.decide.rules import rule_for, ruled, shadows_for
 from backend.facts import Blast, Case, DecisionFacts, PlannedStep, Rung, Verb
 from detectors.catalogue import Kind
@@ -16,10 +17,13 @@ from detectors.catalogue import Kind
 SHARED = ("job_hang", "job_slow", "nan_loss", "silent_data_corruption")
 
 
-def decide(case: Case, kinds: Mapping[str, Kind], limits: Limits, costs: Costs | None = None) -> DecisionFacts:
+def decide(
+    case: Case, kinds: Mapping[str, Kind], limits: Limits, costs: Costs | None = None, onset: Restart | None = None
+) -> DecisionFacts:
     """What to do about ``case.incident``. Pure: the same case gives the same decision. Nothing binds by itself.
 
     costs: of the incident's job, where they are known; then the advice says what each way to go on would cost.
+    onset: from where that job goes on, where its saves are known.
     """
     rule = rule_for(case, limits.rules, acted_before(case))
     recommended, plan, advice = propose(case, ruled(kinds, case, rule), limits.exclude_s)
@@ -27,7 +31,7 @@ def decide(case: Case, kinds: Mapping[str, Kind], limits: Limits, costs: Costs |
         sentence=sentence_of(case, recommended, plan),
         recommended=recommended,
         plan=plan,
-        advice=(*advice, *whom(case), *ways(case, costs), *in_shadow(case, kinds, limits)),
+        advice=(*advice, *whom(case), *ways(case, costs, onset), *in_shadow(case, kinds, limits)),
         blast=blast_of(case, plan),
         guards=judge(case, plan, limits),
         mode=case.mode,
@@ -54,12 +58,18 @@ def whom(case: Case) -> tuple[str, ...]:
     return (found.text,) if found is not None and found.healthy else ()
 
 
-def ways(case: Case, costs: Costs | None) -> tuple[str, ...]:
-    """The cheapest way for the job to go on, and the next best."""
-    if costs is None or not case.incident.job:
+def ways(case: Case, costs: Costs | None, onset: Restart | None = None) -> tuple[str, ...]:
+    """From which step the job goes on, every way to do so with what it costs, the cheapest first, and the spares."""
+    job = case.incident.job
+    if not job:
         return ()
+    begins = (f"Job {job}: {onset.text}",) if onset is not None else ()
+    if costs is None:
+        return begins
     first, *others = choices(costs)
-    return (f"Job {case.incident.job}: {first.text}", *(f"Else: {other.text}" for other in others[:1]))
+    spares = f"{count(costs.spares, 'spare node')} of its kind {'is' if costs.spares == 1 else 'are'} free"
+    needs = f"; it loses {costs.lost}." if costs.lost else "."
+    return (*begins, f"Job {job}: {first.text}", *(f"Else: {other.text}" for other in others), f"{spares}{needs}")
 
 
 def sentence_of(case: Case, recommended: Rung, plan: Sequence[PlannedStep]) -> str:

@@ -91,6 +91,7 @@ class JobRow(Row):
     end: MaybeMoment = None
     nodes: Hosts = ()
     gpus_per_node: int = Field(0, ge=0, le=1024)
+    asks_nodes: int = Field(0, ge=0, le=1_000_000)
     excluded: Hosts = ()
     unit: Name = ""
     array: Name = ""
@@ -164,6 +165,7 @@ def attempt_of(row: JobRow) -> AttemptFacts:
         end=row.end,
         nodes=row.nodes,
         gpus_per_node=row.gpus_per_node,
+        asks_nodes=row.asks_nodes,
         excluded=row.excluded,
         unit=row.unit,
         name=row.run,

@@ -45,6 +45,7 @@ class Attempt(SQLModel, table=True):
     roles: list[list[str]] = stored(list)
     outputs: list[str] = stored(list)
     source: str = ""
+    asks_nodes: int = 0
     attrs: dict[str, Any] = stored(dict)
 
 

@@ -28,9 +28,9 @@ __all__ = ["allocations", "open_allocations"]  # asked for beside nodes and atte
 #: the scheduler last listed its nodes, and for each node that has fallen silent, when it was last heard.
 HEARD, SCHEDULER, SILENT = "heard", "scheduler", "silent:"
 
-#: Columns of an attempt that are facts of the same name and form.
 #: Reasons by which a queued job wants no nodes yet (Slurm's words).
 NOT_YET = ("Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "BeginTime")
+#: Columns of an attempt that are facts of the same name and form.
 PLAIN: tuple[str, ...] = ("unit", "array", "name", "account", "partition", "reason", "exit_code", "signal")
 PLAIN += ("requeued_by", "dependency", "limit_s", "source", "asks_nodes")
 

@@ -272,8 +272,9 @@ def merged(known: AttemptFacts | None, told: AttemptFacts, now: float) -> Attemp
     for name in ("submit", "eligible", "start"):
         if close(getattr(known, name), getattr(told, name)):
             more.pop(name, None)  # the same moment, rounded in two ways
-    if not told.gpus_per_node:
-        more.pop("gpus_per_node", None)
+    for name in ("gpus_per_node", "asks_nodes"):
+        if not getattr(told, name):
+            more.pop(name, None)
     if over(known) and told.state not in OVER and (known.state in OVER or not over(told)):
         return replace(known, **{name: value for name, value in more.items() if not getattr(known, name)})
     if told.state in WAITING and told.start is None and known.start is not None:
