@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from frontend import contexts, contexts_acting, contexts_cluster, contexts_cost, words
+from frontend import contexts, contexts_acting, contexts_alerts, contexts_cluster, contexts_cost, words
 
 #: Which template draws which page.
 TEMPLATES: Final[Mapping[type, str]] = {
@@ -24,6 +24,7 @@ TEMPLATES: Final[Mapping[type, str]] = {
     contexts.Problem: "problem.html",
     contexts_acting.SettingsPage: "settings.html",
     contexts_acting.ActionsPage: "actions.html",
+    contexts_alerts.AlertsPage: "alerts.html",
     contexts_cluster.NodePage: "node.html",
     contexts_cluster.DevicePage: "device.html",
     contexts_cluster.ClusterPage: "cluster.html",
