@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
+from typing import Any
 
 from sqlmodel import col, select
 
@@ -61,7 +62,7 @@ class AtTheDesk:
         now = self.clock.now()
         return message_of(incident, None, (), kind, now, "https://watch.test", simulated=False, why=why)
 
-    def incident(self, node: str = "n0", kind: str = "ib_link_down", severity: str = "critical", **more: str) -> int:
+    def incident(self, node: str = "n0", kind: str = "ib_link_down", severity: str = "critical", **more: Any) -> int:
         """One opens, and is put among what is to be told as the pipeline does it. Its number."""
         now = self.clock.now()
         with self.store.write() as session:
@@ -70,14 +71,13 @@ class AtTheDesk:
                 kind=kind,
                 severity=severity,
                 headline=f"{kind} on {node}",
-                entity_kind=more.pop("entity_kind", "nic"),
-                entity_id=more.pop("entity_id", f"e{next(NUMBERS)}"),
-                entity_name=more.pop("entity_name", f"{node}/nic:mlx5_0"),
+                entity_kind=more.get("entity_kind", "nic"),
+                entity_id=more.get("entity_id", f"e{next(NUMBERS)}"),
+                entity_name=more.get("entity_name", f"{node}/nic:mlx5_0"),
                 node=node,
                 opened_at=now,
                 changed_at=now,
                 last_asserted_at=now,
-                **more,
             )
             session.add(row)
             session.flush()
@@ -142,7 +142,7 @@ class AtTheDesk:
         self.flush()
         return self.said()[before:]
 
-    def next_due(self) -> object:
+    def next_due(self) -> datetime | None:
         with self.store.read() as session:
             query = select(AlertGroup.due_at).where(AlertGroup.state == "open", col(AlertGroup.due_at).is_not(None))
             return min((at for at in session.exec(query).all() if at is not None), default=None)
