@@ -27,7 +27,8 @@ _SOFT = re.compile(
     r"|[Tt]rying (?:to resume|again)|[Rr]esum(?:e|ed|ing) (?:the )?(?:download|after|from|job|run|training)"
     r"|[;,(\-]\s?(?:using|trying|picked|continuing|proceeding|rolled back|ok\b|reopened|(?:treat|count)ed as)\b"
     r"|\(expected\b|\bexpected (?:failure|error|exception)\b|\b(?:parent|main process) (?:is )?(?:unaffected|goes on)\b"
-    r"|\b(?:bypassing|tolerated|suppressed|not fatal|harmless|benign|no harm)\b|\b(?:used?|using) [^\n]{1,60} instead\b"
+    r"|\b(?:bypassing|tolerated|suppressed|zero_infinity|not fatal|harmless|benign|no harm)\b"
+    r"|\b(?:used?|using) [^\n]{1,60} instead\b"
     r"|[Tt]emporary (?:cache )?directory|\bauto-?(?:recover|restart|retr)\w{0,6}\b"
 )
 #: Who tells of the past.
@@ -59,10 +60,22 @@ _PATH_TAIL = re.compile(r"[\w\-.=+]{0,100}[\-_/.]\w", re.ASCII)
 _KEY_END = re.compile(r"[\w\-. ]{0,60}['\"]\s{0,4}:")
 #: Text that a model reads or writes, printed beside what the program itself has to say.
 _SAMPLE = re.compile(
-    r"\b(?:sample|prompt|text|input|output|completion|response|question|answer|document|example|target|caption"
+    r"\b(?:sample|prompt|text|input|output|stdout|stderr|completion|response|question|answer|document|example|target|caption"
     r"|instruction|reference|prediction|generated|decoded|content|query|label)s?(?:[ _]?(?:text|\d{1,9}))?"
     r"(?:\[\d{1,9}\])?['\"]?\s?[:=]\s?['\"]",
     re.IGNORECASE | re.ASCII,
+)
+
+
+#: A turn of a conversation that a model reads or writes.
+_TURN = re.compile(
+    r"^[^\w>]{0,8}(?:> ?)?(?:Prompt|Response|User|Assistant|Human|Question|Completion|Generat(?:ed|ion)|Sample|Q|A)"
+    r"(?:[ #]{0,2}\d{1,9})?: |^> ?(?:Input|Output|Answer|Text)\b[^:\n]{0,12}: "
+)
+#: One of many tries that a search makes: that it fails ends nothing.
+_TRIAL = re.compile(
+    r"\b(?:[Tt]rial|[Ee]xperiment|[Rr]un|[Cc]andidate|[Cc]onfig(?:uration)?) #?\d{1,6}(?: of \d{1,6}|/\d{1,6})?"
+    r" (?:has )?(?:failed|diverged|errored|crashed|pruned|ran out)\b"
 )
 
 
@@ -78,7 +91,7 @@ def is_loud(line: str) -> bool:
 
 def is_soft(line: str) -> bool:
     """Do its words say that somebody dealt with it, or that it is only told?"""
-    return bool(_SOFT.search(line[:MAX_CHARS]))
+    return bool(_SOFT.search(line[:MAX_CHARS]) or _TRIAL.search(line[:MAX_CHARS]))
 
 
 def by_level_only(text: str, start: int) -> bool:
@@ -106,6 +119,8 @@ def is_key(text: str, end: int) -> bool:
 def in_sample(text: str, start: int) -> bool:
     """Do the words from ``start`` stand in a quoted text that a model reads or writes?"""
     before = text[max(0, start - 2000) : start]
+    if _TURN.match(text):
+        return True
     opened = [found.end() for found in _SAMPLE.finditer(before)]
     return bool(opened) and before[opened[-1] - 1] not in before[opened[-1] :]
 
