@@ -7,7 +7,6 @@ from typing import Any
 
 from detectors.catalogue import Catalogue
 from detectors.detector import Detector
-from detectors.joblog.loops import Loops
 from detectors.joblog.outcome import outcome
 from detectors.kernel.levels import families
 from detectors.scheduler.nodes import Nodes
@@ -46,5 +45,4 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
         *flags,
         *own,
         outcome(tuned),
-        Loops(tuned),
     )

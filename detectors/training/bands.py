@@ -45,8 +45,8 @@ BY_RATE = frozenset({"qk_norm", "update_norm", "update_ratio"})
 @dataclass(slots=True)
 class BandState(memory.RunState):
     """One column a cell, in the order of ``cell``. ``cell_of``: mark of its run. ``cell_place``: its layer, as text.
-    ``cell_code``: its signal; ``cell_apart``: as it is apart from the other layers. ``cell_step``, ``cell_at``: its
-    last look. ``looks``: how many (since it began anew).
+    ``cell_code``: its signal; ``cell_apart``: as it is apart from the other layers. ``cell_step``, ``cell_at``: its last
+    look. ``looks``: how many (since it began anew).
     ``once``, ``twice``: the signal smoothed once and twice; ``scatter``: usual miss of one look; ``short``, ``long``:
     means of the misses; ``short_spread``, ``long_spread``: their usual size. ``now``: a short mean of the signal.
     ``over``: looks in a row beyond the band, with the sign of the side; ``calm``: looks in a row within, since it was
