@@ -194,6 +194,29 @@ def _exclusions(ask: Words) -> None:
     ask.add_argument("--advisory", action="store_true", help="include what is only proposed")
 
 
+def _alerts(alerts: Words) -> None:
+    actions = alerts.add_subparsers(dest="action", required=True, metavar="ACTION")
+    asked = actions.add_parser("preview", help="who would be told of such a fault now, and why; nothing is sent")
+    asked.add_argument("kind", help="kind of fault, as in gpu_bus_loss")
+    asked.add_argument("--severity", choices=("info", "warning", "high", "critical"), default="critical")
+    asked.add_argument("--node", default="", help="the node that it would be on")
+    asked.add_argument("--job", default="", help="the job that it would hit")
+    told = actions.add_parser("list", help="what was told, waits, was given up, is held back")
+    told.add_argument("--state", choices=("sent", "waiting", "dead"), default="", help="only these; dead: given up")
+    hush = actions.add_parser("silence", help="hold back what all of these fit, for a while")
+    for name in ("node", "job", "kind", "switch", "team"):
+        hush.add_argument(f"--{name}", nargs="+", default=[], help="pattern, as in gpu-04*; more than one may be given")
+    hush.add_argument("--hours", type=float, default=2.0, help="how long (default: 2; at most 744)")
+    hush.add_argument("--comment", required=True, help="why; the next person on duty will ask")
+    hush.add_argument("--maintenance", action="store_true", help="it is announced work")
+    end = actions.add_parser("end", help="end a silence now; what it held back is told")
+    again = actions.add_parser("send-again", help="send what was given up once more")
+    for command in (end, again):
+        command.add_argument("number", type=int, help="its number, as list and silences print it")
+    for command in (asked, told, hush, end, again, actions.add_parser("silences", help="what is silenced, by whom")):
+        _ask(command)
+
+
 def _policy(policy: Words) -> None:
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="say what is wrong with the policy of a configuration")
@@ -274,6 +297,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "nodes": ("verdict of each node", _ask),
     "incidents": ("open incidents, worst first", _ask),
     "exclusions": ("nodes that are kept from new work", _exclusions),
+    "alerts": ("who was told and would be told; silences", _alerts),
     "policy": ("check the policy, or ask what it would do", _policy),
     "export": ("a table of a running server, or of the archive, as a file", _export),
     "report": ("the weekly report as text, now", _ask),
@@ -329,6 +353,7 @@ BEHIND: Mapping[str, tuple[str, str]] = {
     "reliability": ("cost", "reliability"),
     "report": ("cost", "report"),
     "export": ("export", "export"),
+    "alerts": ("alerts", "alerts"),
     "policy": ("policy", "policy"),
     "kubernetes-manifest": ("kubernetes", "kubernetes_manifest"),
     "deploy": ("deploy", "deploy"),
