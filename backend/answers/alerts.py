@@ -17,7 +17,7 @@ from backend.notify.silences import match_of
 from backend.store import alerts, messages
 
 #: Rows of one page of the log.
-PAGE = 50
+PAGE = 25
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def _choice(route: Route, alert: Alert, why_not: str) -> Choice:
     if route.digest is not None:
         here = alert.at.astimezone(ZoneInfo(route.hours.zone))
         return Choice(route, True, "it fits; told in the digest", f"{here.date()}", until_digest_s(route, alert.at))
-    return Choice(route, True, f"it fits {route.match.words()}", key_of(route, alert), wait_s)
+    return Choice(route, True, f"it fits: {route.match.words()}", key_of(route, alert), wait_s)
 
 
 def until_digest_s(route: Route, at: datetime) -> float:

@@ -27,7 +27,7 @@ from frontend import chips
 from frontend.contexts import Chip, Link, Tile, Told
 from frontend.contexts_alerts import AlertsPage, DeadLetter, Input, Preview, SilenceRow, Word
 from frontend.contexts_cost import Cell, Table
-from frontend.words import age, ago, brief, clock, count, kind_words, number
+from frontend.words import age, ago, brief, capital, clock, count, kind_words, number
 
 KINDS = ("silence", "maintenance")
 LOUD = ("critical", "high", "warning", "info")
@@ -133,7 +133,7 @@ def answer_line(found: AlertsAnswer, seen: Visit) -> str:
         return "Nobody is told: no channel is set up."
     gave_up, waits = found.counts.get("dead", 0), len(found.waiting)
     if gave_up:
-        return f"{count(gave_up, 'message')} reached nobody."
+        return f"{count(gave_up, 'message')} could not be delivered."
     late = [m for m, d in found.waiting if (seen.now - m.created_at).total_seconds() > 60]
     if late:
         return f"{count(len(late), 'message')} of {waits} waiting since over a minute."
@@ -154,7 +154,7 @@ def tiles(found: AlertsAnswer) -> tuple[Tile, ...]:
     return (
         Tile("Sent", number(found.counts.get("sent", 0)), "", "since the beginning"),
         Tile("Waiting", number(waits), "", "to be sent, or to be tried again"),
-        Tile("Given up", number(found.counts.get("dead", 0)), "", "reached nobody"),
+        Tile("Given up", number(found.counts.get("dead", 0)), "", "no channel took them"),
         Tile("Open threads", number(len(found.groups)), "", f"for {count(incidents, 'incident')}"),
         Tile("Held back", number(len(found.held)), "", f"by {count(len(found.silences), 'silence')} or a cause"),
     )
@@ -233,7 +233,7 @@ def previewed(session: Session, seen: Visit, query: Mapping[str, str]) -> Previe
     known = ", ".join(f"{name} {value}" for name, value in places.items() if value)
     seen_as = f"Seen as {kind_words(kind)}, {loud}{', ' + known if known else ''}."
     return Preview(
-        action, inputs, preview.answer_words(found), seen_as, tuple(word(choice) for choice in found.choices)
+        action, inputs, capital(preview.answer_words(found)), seen_as, tuple(word(choice) for choice in found.choices)
     )
 
 
