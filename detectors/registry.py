@@ -7,6 +7,7 @@ from typing import Any
 
 from detectors.catalogue import Catalogue
 from detectors.detector import Detector
+from detectors.joblog.loops import Loops
 from detectors.joblog.outcome import outcome
 from detectors.kernel.levels import families
 from detectors.scheduler.nodes import Nodes
@@ -45,4 +46,5 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
         *flags,
         *own,
         outcome(tuned),
+        Loops(tuned),
     )

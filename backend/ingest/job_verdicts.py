@@ -172,6 +172,9 @@ def _attrs(attempt: AttemptFacts, verdict: Verdict, state: str, *, partly: bool)
     told = {
         "job": attempt.job,
         "restart": str(attempt.restart),
+        "run": attempt.run or attempt.name,
+        "user": attempt.user,
+        "started": f"{attempt.start:.3f}" if attempt.start is not None else "",
         "state": state,
         "whose": verdict.whose,
         "exclude": "yes" if verdict.exclude_node else "no",

@@ -13,6 +13,7 @@ from typing import Literal
 
 from backend.facts import AttemptFacts
 from backend.reliability.clean import began
+from detectors.joblog.again import stem, telling
 
 #: A resubmission under the same name counts as a restart of the run for this long after its end, s: over a weekend.
 RESUBMIT_WITHIN_S = 72 * 3600.0
@@ -22,13 +23,7 @@ REQUEUE_WITHIN_S = 3600.0
 OVERLAP_S = 60.0
 #: Another size than this many times the last one's is another task.
 SIZE_RATIO = 2.0
-#: Names that tools and habit give; equal ones say nothing.
-COMMON_NAMES = frozenset(
-    ("", "bash", "sh", "zsh", "wrap", "interactive", "python", "python3", "jupyter", "notebook", "sbatch", "srun")
-    + ("salloc", "allocation", "test", "debug", "hostname", "sleep", "nvidia-smi")
-)
 
-_RETRY = re.compile(r"[-_.](?:retry|restart|resume|resumed|attempt|try|rerun|cont|continue)[-_.]?\d*$", re.IGNORECASE)
 _DEPENDENCY = re.compile(r"(afternotok|afterany|afterok|aftercorr)((?::[0-9]+(?:_[0-9*]+)?(?:\+[0-9]+)?)+)")
 _TASK = re.compile(r"_(\d+)$")
 
@@ -126,11 +121,6 @@ def label(attempt: AttemptFacts) -> str:
     return attempt.run or attempt.name
 
 
-def stem(name: str) -> str:
-    """A name without what people add when they try again: ``pretrain-retry2`` is ``pretrain``."""
-    return _RETRY.sub("", name)
-
-
 def runs_of(attempts: Sequence[AttemptFacts], named: Mapping[int, str]) -> list[Run]:
     """Runs of cleaned ``attempts``, in the order they began. ``named``: run names that training rows gave, by the
     place in ``attempts``. Every attempt is in exactly one run."""
@@ -195,7 +185,7 @@ def _links(submissions: Sequence[_Submission]) -> Iterable[tuple[int, int]]:
                 followed.add(before)
                 yield before, place
     for (_, name, _), places in by_key.items():
-        if name.lower() not in COMMON_NAMES and not name.startswith("sys/"):
+        if telling(name):
             yield from _same_name(submissions, places)
 
 
