@@ -13,7 +13,7 @@ from tests.corpora.dressed_joblogs import Dressed, cases, healthy, jobs
 from tests.detectors.joblog.reads import job_verdict
 from tests.detectors.joblog.score import Score, wilson
 
-NAMES = ("second", "third", "fourth", "fifth", "sixth")
+NAMES = ("second", "third", "fourth", "fifth", "sixth", "seventh")
 
 
 def ended(words: str) -> End | None:
