@@ -55,7 +55,8 @@ def listed(body: dict[str, Any]) -> str:
 
 def silenced(body: dict[str, Any]) -> str:
     rows = [
-        f"{row['id']:>6}  {row['kind']:<12} until {row['ends_at'][:16]}  {row['words']}  ({row['by']}: {row['comment']})"
+        f"{row['id']:>6}  {row['kind']:<12} until {row['ends_at'][:16]}  {row['words']}  "
+        f"({row['by']}: {row['comment']})"
         for row in body["items"]
     ]
     return "\n".join(rows) or "Nothing is silenced."
