@@ -74,7 +74,7 @@ def said_by(session: Session, watch: Watch, incident: Incident) -> bool:
     return unix(incident.opened_at) >= unix(row.breaker_at) - watch.rules.limits.shift_s
 
 
-def reset(session: Session, watch: Watch, by: str) -> str:
+def reset(session: Session, watch: Watch, by: str, reason: str) -> str:
     """A person closes it, and its incident with it. Returns why it had been tripped, "" where it was closed."""
     now = watch.clock.now()
     was = system.reset_breaker(session, watch.cluster, by, now)
@@ -82,5 +82,5 @@ def reset(session: Session, watch: Watch, by: str) -> str:
         if row.kind == KIND:
             row.resolving_by, row.clear_s, row.blind = by, watch.rules.hold_s, False
             session.add(row)
-            incidents.tell(session, row, now, "reset", f"{by} reset the breaker.", by)
+            incidents.tell(session, row, now, "reset", f"{by} reset the breaker: {reason}", by)
     return was

@@ -78,6 +78,8 @@ def clear_again(session: Session, watch: Watch, incident: Incident, order: Order
     seconds = f"{incident.clear_s:.0f} s", f"{watch.rules.hold_s:.0f} s"
     if heir is not None:
         return GuardVerdict("seen and clear", "refuses", f"Incident {heir.id} keeps {order.node} out.", *seconds)
+    if ":undo:" in order.key:
+        return GuardVerdict("seen and clear", "holds", "A person undid the drain.", *seconds)
     if incident.resolving_by:
         return GuardVerdict("seen and clear", "holds", "A person said that it is mended.", *seconds)
     if not lifecycle.seen_clear(incident, watch.rules.hold_s):

@@ -18,6 +18,7 @@ from backend.facts import DecisionFacts, GuardVerdict, Rung, Verb
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.incidents import Incident
 from backend.store import actions, incidents
+from backend.store.claims import Conflict as Conflict
 from backend.store.claims import claim
 from backend.telling import announce
 from backend.watch import Watch
@@ -33,10 +34,6 @@ class Refused(Exception):
         against = [g for g in guards if g.verdict == "refuses"]
         super().__init__("; ".join(g.reason for g in against))
         self.guards = tuple(guards)
-
-
-class Conflict(Exception):
-    """The row is not in the state that the request needs: somebody was faster, or the page was old."""
 
 
 # --- propose --------------------------------------------------------------------------------------------------------

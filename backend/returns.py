@@ -13,6 +13,7 @@ from backend.model.actions import Order
 from backend.model.cluster import Node
 from backend.model.incidents import Incident
 from backend.store import actions, incidents, system
+from backend.store.claims import Conflict
 from backend.telling import announce
 from backend.watch import Watch
 
@@ -20,6 +21,8 @@ from backend.watch import Watch
 UNDO_AGAIN_S = 60.0
 #: How long to wait before a node whose check failed is checked again; a person's word that it is mended needs no check.
 CHECK_AGAIN_S = 3600.0
+#: In the key of a resume that a person ordered before the incident was clear.
+UNDO = "undo"
 
 
 def settle_returns(watch: Watch) -> bool:
@@ -108,6 +111,32 @@ def resume(session: Session, watch: Watch, incident: Incident, drain: Order) -> 
     order.undoes_id, order.after_id = drain.id, checked
     session.add(order)
     return True
+
+
+def take_back(session: Session, watch: Watch, drain: Order, by: str, reason: str) -> Order:
+    """A person undoes a drain before its incident is clear: the node is ordered back, and what kept work from it for
+    this incident is lifted. Raises Conflict where that drain no longer stands, or is on its way back already."""
+    now = watch.clock.now()
+    standing = actions.standing_drains(session, watch.cluster, drain.node)
+    if drain.verb != Verb.DRAIN or drain.id not in [row.id for row in standing]:
+        raise Conflict(f"Order {drain.id} keeps no node out now; there is nothing to undo.")
+    undos = actions.undos_of(session, standing[-1])
+    if any(row.state in actions.PENDING for row in undos):
+        raise Conflict(f"{drain.node} is on its way back already.")
+    incident = session.get_one(Incident, drain.incident_id)
+    heir = lifecycle.heir_of(session, incident)
+    if heir is not None:
+        raise Conflict(f"Incident {heir.id} keeps {drain.node} out as well; close that one first.")
+    order = _order(standing[-1], incident, Verb.RESUME, f"o{standing[-1].id}:{UNDO}:{len(undos)}", now)
+    order.undoes_id = standing[-1].id
+    session.add(order)
+    for row in actions.exclusions_of(session, incident.id or 0):
+        if row.node == drain.node:
+            row.lifted_at, row.lifted_by, row.lift_reason = now, by, reason or "the drain was undone"
+            session.add(row)
+    said = f"{by} undid the drain of {drain.node}." + (f" {reason}" if reason else "")
+    incidents.tell(session, incident, now, "undone", said, by)
+    return order
 
 
 def _order(drain: Order, incident: Incident, verb: Verb, key: str, now: datetime) -> Order:

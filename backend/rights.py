@@ -33,7 +33,7 @@ _READS = {
     "project": """
         /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
         /api/v1/orders/{order_id} /api/v1/labels /api/v1/jobs/{job}/log /api/v1/jobs/{job}/verdict
-        /api/v1/jobs/{job}/reports /incidents /incidents/{number} /figures/incidents/{number}.json
+        /api/v1/jobs/{job}/reports /actions /incidents /incidents/{number} /figures/incidents/{number}.json
         /figures/incidents/{number}.csv /live
     """,
     "whole": """
@@ -53,9 +53,11 @@ _WRITES = {
     "/incidents/{number}/acknowledge /incidents/{number}/resolve",
     "note": "/api/v1/incidents/{incident_id}/notes /incidents/{number}/notes",
     "label": "/api/v1/labels /incidents/{number}/labels",
-    "approve": "/api/v1/orders/{order_id}/approve /incidents/{number}/decisions/{which}/approve",
-    "reject": "/api/v1/orders/{order_id}/reject /api/v1/orders/{order_id}/cancel "
-    "/incidents/{number}/decisions/{which}/reject",
+    "approve": "/api/v1/orders/{order_id}/approve /incidents/{number}/decisions/{which}/approve "
+    "/actions/plans/{which}/approve",
+    "reject": "/api/v1/orders/{order_id}/reject /api/v1/orders/{order_id}/cancel /actions/orders/{which}/cancel "
+    "/incidents/{number}/decisions/{which}/reject /actions/plans/{which}/reject",
+    "undo": "/api/v1/orders/{order_id}/undo /actions/orders/{which}/undo",
 }
 _PUSHES = """
     /api/v1/ingest/logs /api/v1/ingest/journal /api/v1/ingest/jobs /api/v1/ingest/topology /api/v1/ingest/wrap
@@ -79,6 +81,8 @@ TABLE: Mapping[str, Rule] = {
     "POST /alerts/silences": Rule("silence", "whole", True),
     "POST /alerts/silences/{number}/end": Rule("silence", "whole", True),
     "POST /api/v1/breaker/reset": Rule("breaker", "whole", True),
+    "POST /actions/breaker": Rule("breaker", "whole", True),
+    "POST /actions/kill-switch": Rule("kill switch", "whole", True),
     "POST /system/kill-switch": Rule("kill switch", "whole", True),
     # people, tokens, audit: what holds for all clusters
     "GET /api/v1/users": Rule("users", "site"),

@@ -41,11 +41,11 @@ class Invalid(Exception):
 
 @contextmanager
 def writing(
-    watch: Watch, person: Person, role: str, action: str, target: str, *, shared: bool = True
+    watch: Watch, person: Person, role: str, action: str, target: str, *, shared: bool = True, why: str = ""
 ) -> Iterator[Session]:
     """One transaction by one person: right checked first, audited with the change, pages told after the commit.
 
-    ``shared``: it changes what all projects share, so nobody who is limited to some may do it.
+    ``shared``: it changes what all projects share, so nobody who is limited to some may do it. ``why``: their reason.
     """
     if not allows(person, role):
         raise Forbidden(f"Your role is {person.role}; {action} needs {role}.")
@@ -55,7 +55,8 @@ def writing(
         raise Forbidden(f"All projects share this; you are limited to {', '.join(person.projects)}.")
     with watch.turn() as session:
         yield session
-        people.audit(session, watch.clock.now(), person.name, action, target, {"cluster": watch.cluster})
+        details = {"cluster": watch.cluster} | ({"reason": why} if why else {})
+        people.audit(session, watch.clock.now(), person.name, action, target, details)
     watch.changes.nudge()
 
 
@@ -229,6 +230,17 @@ def cancel(watch: Watch, order_id: int, person: Person) -> Order:
         return row
 
 
+def undo(watch: Watch, order_id: int, person: Person, reason: str = "") -> Order:
+    """Give a node back that an order drained, now: the resume goes through the same claim, and lifts our drain only.
+    Conflict where nothing of that order stands any more."""
+    with writing(watch, person, "approver", "undo", f"order {order_id}", shared=False, why=reason.strip()) as session:
+        row = session.get(Order, order_id) if order_id <= LARGEST_ID else None
+        if row is None or row.cluster != watch.cluster:
+            raise Missing(f"No order {order_id} in cluster {watch.cluster}.")
+        _incident(session, watch, row.incident_id, person)
+        return returns.take_back(session, watch, row, person.name, reason.strip()[:NOTE_MAX])
+
+
 def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetime) -> Exclusion:
     """Keep new work from a node, by a person: binding at once. The cluster itself is not touched."""
     now = watch.clock.now()
@@ -274,10 +286,14 @@ def set_kill_switch(watch: Watch, on: bool, person: Person) -> None:
         system.set_kill_switch(session, watch.cluster, on, person.name, watch.clock.now())
 
 
-def reset_breaker(watch: Watch, person: Person) -> str:
-    """Close the breaker again. Only an admin. Returns why it had been tripped; Conflict where it is closed."""
-    with writing(watch, person, "admin", "reset breaker", watch.cluster) as session:
-        was = breaker.reset(session, watch, person.name)
+def reset_breaker(watch: Watch, person: Person, reason: str) -> str:
+    """Close the breaker again. Only an admin, who says why it is safe. Returns why it had been tripped; Conflict where
+    it is closed."""
+    reason = reason.strip()
+    if not reason or len(reason) > NOTE_MAX:
+        raise Invalid("A reset needs a reason: what was it, and why may nodes be taken out again?")
+    with writing(watch, person, "admin", "reset breaker", watch.cluster, why=reason) as session:
+        was = breaker.reset(session, watch, person.name, reason)
         if not was:
             raise Conflict("The breaker is closed; there is nothing to reset.")
     watch.wake.set()

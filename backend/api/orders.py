@@ -198,6 +198,18 @@ def reject(request: Request, order_id: OrderId, person: Writer, watch: WatchOf, 
     return json(of_decision(row))
 
 
+@router.post("/{order_id}/undo", operation_id="undo_order", response_model=OrderRow)
+def undo(request: Request, order_id: OrderId, person: Writer, watch: WatchOf, why: Why | None = None) -> Response:
+    """Give the node back that an order drained, before its incident is clear. Answers the new order; 409 where that
+    drain no longer stands. Another owner's drain is never lifted."""
+    kind, found = number(order_id)
+    if kind == "plan":
+        raise Problem(409, f"{order_id} is a plan: undo the drain that it ordered, by the number of that order.")
+    row = writes.undo(watch, found, person, why.note if why else "")
+    snapshots_of(request).forget(watch.cluster)
+    return json(of_order(row))
+
+
 @router.post("/{order_id}/cancel", operation_id="cancel_order", response_model=OrderRow)
 def cancel(order_id: OrderId, person: Writer, watch: WatchOf) -> Response:
     """Withdraw an order that nobody has claimed yet. A plan is rejected instead."""

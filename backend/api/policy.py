@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from backend import trial, writes
 from backend.api.guard import Reader, Writer, watch_of
 from backend.api.nodes import json
 from backend.api.problems import Problem
-from backend.api.words import Asked, Host
+from backend.api.words import Asked, Host, Remark
 from backend.store import system
 from backend.watch import Watch
 
@@ -49,6 +49,13 @@ class TrialAnswer(BaseModel):
     guards: list[dict[str, Any]]
     allowed: bool = Field(description="No guard refuses.")
     dark_sources: list[str]
+
+
+class Why(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"reason": "the leaf switch is back; its nodes answer"}]}
+    )
+    reason: Remark = Field(description="What it was, and why nodes may be taken out again.")
 
 
 class BreakerAnswer(BaseModel):
@@ -108,6 +115,6 @@ def written(asked: trial.Asked, found: trial.Trial) -> dict[str, Any]:
 
 
 @router.post("/breaker/reset", operation_id="reset_breaker", response_model=BreakerAnswer)
-def reset_breaker(person: Writer, watch: WatchOf) -> Response:
-    """Close the breaker again: only a person can, and only an admin. 409 where it is closed."""
-    return json({"breaker": "", "was": writes.reset_breaker(watch, person)})
+def reset_breaker(person: Writer, watch: WatchOf, why: Why) -> Response:
+    """Close the breaker again: only a person can, only an admin, and with a reason. 409 where it is closed."""
+    return json({"breaker": "", "was": writes.reset_breaker(watch, person, why.reason)})

@@ -73,9 +73,10 @@ def orders_of(session: Session, incident_id: int) -> Sequence[Order]:
     return session.exec(query.order_by(col(Order.id))).all()
 
 
-def orders(session: Session, cluster: str, states: Sequence[str], limit: int) -> Sequence[Order]:
-    """Newest first; no states = all."""
+def orders(session: Session, cluster: str, states: Sequence[str], limit: int, before: int = 0) -> Sequence[Order]:
+    """Newest first; no states = all. ``before`` turns the page."""
     query = select(Order).where(col(Order.cluster) == cluster)
+    query = query.where(col(Order.id) < before) if 0 < before < 2**62 else query
     if states:
         query = query.where(col(Order.state).in_(states))
     return session.exec(query.order_by(col(Order.id).desc()).limit(limit)).all()

@@ -13,6 +13,10 @@ from sqlmodel import Session, SQLModel
 EVENTS, CHANGES = 0x65766E74, 0x63686E67
 
 
+class Conflict(Exception):
+    """The row is not in the state that the request needs: somebody was faster, or the page was old."""
+
+
 def take_turn(session: Session, cluster: str, log: int = CHANGES) -> None:
     """Wait until every earlier writer of this cluster and ``log`` has committed. SQLite writers take turns anyway."""
     if session.get_bind().dialect.name == "postgresql":

@@ -287,6 +287,7 @@ def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
         Place("Fleet", found.link("/fleet"), current == "Fleet"),
         Place("Incidents", found.link("/incidents"), current == "Incidents", badge, waiting, waits),
         Place("Alerts", found.link("/alerts"), current == "Alerts"),
+        Place("Actions", found.link("/actions"), current == "Actions"),
         Place("Runs", found.link("/runs"), current == "Runs"),
         Place("Reliability", found.link("/reliability"), current == "Reliability"),
         Place("Storage & checkpoints", found.link("/storage"), current == "Storage & checkpoints"),

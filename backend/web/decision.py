@@ -8,6 +8,7 @@ from typing import Any
 
 from backend.answers.incident_story import IncidentStory
 from backend.model.actions import Decision
+from backend.model.work import Attempt
 from backend.web import cells
 from backend.web.base import Visit
 from frontend import chips, sentences
@@ -115,7 +116,7 @@ def approval(story: IncidentStory, decision: Decision, seen: Visit) -> Approval:
         button=f"Approve {does}",
         title=f"{title(decision)}?",
         confirm=does.capitalize(),
-        touches=touches(story, decision, seen),
+        touches=touches(story.attempt, decision, seen),
         type_this=str(len(touched)) + " nodes" if len(touched) > 1 else "",
     )
 
@@ -129,12 +130,12 @@ def title(decision: Decision) -> str:
     return whole[:1].upper() + whole[1:]
 
 
-def touches(story: IncidentStory, decision: Decision, seen: Visit) -> tuple[Chip, ...]:
+def touches(attempt: Attempt | None, decision: Decision, seen: Visit) -> tuple[Chip, ...]:
     """One line for each thing the plan touches, and one for what it does not."""
     until = seen.now + timedelta(seconds=seen.watch.rules.limits.exclude_s)
     leaves = "leaves service now and stays" if "drain" in verbs(decision) else "stays in service, but is"
     lines = [Chip("draining", f"{node} {leaves} excluded until {until.day} {until:%B}.") for node in nodes(decision)]
-    run = f" ({story.attempt.run})" if story.attempt is not None and story.attempt.run else ""
+    run = f" ({attempt.run})" if attempt is not None and attempt.run else ""
     lines += [Chip("you", f"Job {job}{run} is requeued and restarts without it.") for job in jobs(decision)]
     others = [str(job) for job in decision.blast.get("other_jobs", [])]
     if others:

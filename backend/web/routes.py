@@ -15,8 +15,9 @@ from starlette.staticfiles import StaticFiles
 from backend.identity.oidc import Issuer
 from backend.registry import public_url
 from backend.web import (
-    alerts,
     account,
+    actions,
+    alerts,
     cluster,
     figures,
     fleet,
@@ -62,7 +63,7 @@ def routers(pages: Environment) -> tuple[APIRouter, ...]:
     """Every page, a router each, and what they fetch."""
     cost = (runs, run, reliability, storage, planner)
     ruled = (settings, people, account)
-    made = (now, fleet, cluster, node, incidents, incident, alerts, *cost, system, *ruled, sign_in)
+    made = (now, fleet, cluster, node, incidents, incident, actions, alerts, *cost, system, *ruled, sign_in)
     return (*(module.router(pages) for module in made), figures.router(), live.router())
 
 

@@ -144,11 +144,11 @@ def switch_words(found: Pulses, seen: Visit) -> str:
     return f"by {row_.kill_switch_by}{f' at {clock(row_.kill_switch_at, seen.now)}' if row_.kill_switch_at else ''}"
 
 
-def switch(found: Pulses, seen: Visit) -> Switch:
+def switch(found: Pulses, seen: Visit, action: str = "/system/kill-switch") -> Switch:
     on = found.cluster.kill_switch
     text = (
         f"Stopped {switch_words(found, seen)} UTC. No decision can be approved and no order is sent; watching goes on."
         if on
         else "While it is thrown, no decision can be approved and no order is sent. Watching and telling go on."
     )
-    return Switch(on, text, seen.link("/system/kill-switch"), seen.right("admin", "throw it"))
+    return Switch(on, text, seen.link(action), seen.right("admin", "throw it"))

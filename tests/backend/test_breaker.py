@@ -63,13 +63,13 @@ def test_an_approver_cannot_approve_past_it_and_only_an_admin_resets_it(
     with pytest.raises(Refused, match="breaker"):
         writes.approve(bench.watch, waiting.id or 0, APPROVER)
     with pytest.raises(Forbidden):
-        writes.reset_breaker(bench.watch, APPROVER)
-    assert "29 nodes" in writes.reset_breaker(bench.watch, ADMIN)
+        writes.reset_breaker(bench.watch, APPROVER, "the leaf is back")
+    assert "29 nodes" in writes.reset_breaker(bench.watch, ADMIN, "the leaf is back")
     bench.turn()
     loud = [row for row in bench.incidents() if row.kind == breaker.KIND]
     assert [row.state for row in loud] == ["resolved"], "and what broke before the reset does not trip it again"
     with pytest.raises(Conflict):
-        writes.reset_breaker(bench.watch, ADMIN)
+        writes.reset_breaker(bench.watch, ADMIN, "the leaf is back")
 
 
 def test_it_stays_tripped_over_a_restart_and_when_all_is_well_again(sqlite_store: Store, clock: ManualClock) -> None:

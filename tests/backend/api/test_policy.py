@@ -12,6 +12,8 @@ from tests.backend.api.conftest import NOW, Site, problem
 from tests.backend.api.rows import a_node
 
 API = "/api/v1"
+#: Nobody resets the breaker without saying why.
+WHY = {"reason": "the leaf is back"}
 
 
 def test_the_policy_in_force_can_be_read(site: Site) -> None:
@@ -56,7 +58,7 @@ def test_a_node_that_nobody_knows_is_said_to_be_unknown(site: Site) -> None:
 def test_only_an_admin_resets_the_breaker(site: Site) -> None:
     with site.parts.store.write() as session:
         system.trip_breaker(session, site.watch.cluster, "10 nodes of 48 broke.", NOW)
-    problem(site.person("approver").post(f"{API}/breaker/reset"), 403)
+    problem(site.person("approver").post(f"{API}/breaker/reset", json=WHY), 403)
     admin = site.person("admin")
-    assert admin.post(f"{API}/breaker/reset").json() == {"breaker": "", "was": "10 nodes of 48 broke."}
-    problem(admin.post(f"{API}/breaker/reset"), 409)
+    assert admin.post(f"{API}/breaker/reset", json=WHY).json() == {"breaker": "", "was": "10 nodes of 48 broke."}
+    problem(admin.post(f"{API}/breaker/reset", json=WHY), 409)

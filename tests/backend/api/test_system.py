@@ -101,6 +101,7 @@ PROMISED = {
     ("POST", "/api/v1/orders/{order_id}/approve"),
     ("POST", "/api/v1/orders/{order_id}/reject"),
     ("POST", "/api/v1/orders/{order_id}/cancel"),
+    ("POST", "/api/v1/orders/{order_id}/undo"),
     ("POST", "/api/v1/ingest/logs"),
     ("POST", "/api/v1/ingest/jobs"),
     ("POST", "/api/v1/ingest/topology"),
