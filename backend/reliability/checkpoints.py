@@ -10,12 +10,27 @@ import numpy as np
 
 from backend.facts import CheckpointFacts
 from backend.reliability.account import Accounts, RunAccount
-from backend.reliability.expected import daly_s, expected_ettr, young_s
-from backend.reliability.intervals import Interval, bootstrap
+from backend.reliability.expected import (
+    best_interval_s,
+    best_intervals,
+    daly_intervals,
+    daly_s,
+    exact_ettr,
+    exact_shares,
+    young_s,
+)
+from backend.reliability.history import Floats
+from backend.reliability.intervals import TAIL, Interval, bootstrap
 from backend.reliability.mttf import RESAMPLES, SEED, failures, node_days
 
 #: Fewer values than this bound no mean.
 LEAST = 5
+#: Draws of failure rate and cost that carry their uncertainty into the advice.
+DRAWS = 2000
+#: Without a bound of the mean cost its spread is taken to be this share of it.
+COST_SPREAD = 0.5
+#: What a normal interval's half width is, in standard deviations.
+Z95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +46,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """For one run: how often it saves, and how often it should. Times in s; bounds from those of MTTF and cost.
+    """For one run: how often it saves, and how often it should, by three formulas. Times in s.
 
-    failures: those that the MTTF rests on. ettr_now, ettr_then: E[ETTR] at the present and at the advised interval.
+    failures: those that the MTTF rests on. young_s, daly_s, best_s: Young's, Daly's and that of the best E[ETTR];
+    bounds, best: 95 % of the last two, as the rate (gamma, Jeffreys) and the cost are drawn. ettr_now, ettr_then:
+    E[ETTR] at the present interval and at best_s. gain: 95 % of their difference; pays: the chance that it is above 0.
     """
 
     run: str
@@ -47,8 +64,12 @@ class Advice:
     young_s: float
     daly_s: float
     bounds: Interval
+    best_s: float
+    best: Interval
     ettr_now: float | None
     ettr_then: float
+    gain: Interval | None
+    pays: float | None
 
 
 def cost(checkpoints: Iterable[CheckpointFacts]) -> Cost:
@@ -99,9 +120,12 @@ def advice(accounts: Accounts) -> list[Advice]:
 
 def _advise(run: RunAccount, write: Cost, count: int, mttf: float, within: Interval) -> Advice:
     assert write.mean_s is not None
-    cheap, dear = (write.interval.low, write.interval.high) if write.interval else (write.mean_s, write.mean_s)
-    best, now = daly_s(write.mean_s, mttf), save_every_s(run)
-    restart = _restart_s(run)
+    now, restart = save_every_s(run), _restart_s(run)
+    best = max(best_interval_s(mttf, write.mean_s), 1.0)
+    mttfs, writes = _drawn(write, count, mttf)
+    gains = None
+    if now:
+        gains = exact_shares(mttfs, restart, best, writes) - exact_shares(mttfs, restart, now, writes)
     return Advice(
         run=run.run.name,
         saves=write.n,
@@ -112,11 +136,31 @@ def _advise(run: RunAccount, write: Cost, count: int, mttf: float, within: Inter
         mttf_s=mttf,
         mttf=within,
         young_s=young_s(write.mean_s, mttf),
-        daly_s=best,
-        bounds=Interval(daly_s(cheap, within.low), daly_s(dear, within.high)),
-        ettr_now=expected_ettr(mttf, restart, now, write.mean_s) if now else None,
-        ettr_then=expected_ettr(mttf, restart, max(best, 1.0), write.mean_s),
+        daly_s=daly_s(write.mean_s, mttf),
+        bounds=_middle(daly_intervals(mttfs, writes)),
+        best_s=best,
+        best=_middle(best_intervals(mttfs, writes)),
+        ettr_now=exact_ettr(mttf, restart, now, write.mean_s) if now else None,
+        ettr_then=exact_ettr(mttf, restart, best, write.mean_s),
+        gain=None if gains is None else _middle(gains),
+        pays=None if gains is None else float((gains > 0).mean()),
     )
+
+
+def _drawn(write: Cost, count: int, mttf: float) -> tuple[Floats, Floats]:
+    """(times between failures, costs of a save) as they may be: the rate by a gamma with Jeffreys' half a failure, the
+    mean cost by its bootstrap interval. The same facts draw the same."""
+    assert write.mean_s is not None
+    rng = np.random.default_rng(SEED)
+    rates = rng.gamma(count + 0.5, 1.0, DRAWS) / count
+    spread = (write.interval.high - write.interval.low) / (2 * Z95) if write.interval else COST_SPREAD * write.mean_s
+    costs = np.maximum(0.05 * write.mean_s, rng.normal(write.mean_s, spread, DRAWS))
+    return mttf / rates, costs
+
+
+def _middle(values: Floats) -> Interval:
+    low, high = np.quantile(values, [TAIL, 1 - TAIL])
+    return Interval(float(low), float(high))
 
 
 def _restart_s(run: RunAccount) -> float:

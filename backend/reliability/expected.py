@@ -11,6 +11,8 @@ import math
 import numpy as np
 from scipy import special, stats
 
+from backend.reliability.history import Floats
+
 DAY_S = 86_400.0
 
 
@@ -31,10 +33,15 @@ def exact_ettr(mttf: float, restart_s: float, interval_s: float, write_s: float 
     M e^(R/M) (e^((dt+w)/M) - 1). Holds at any size, also where ``expected_ettr`` has come to 0."""
     if not math.isfinite(mttf):
         return interval_s / (interval_s + write_s)
-    if (restart_s + interval_s + write_s) / mttf > 700:  # beyond what exp can hold
-        return 0.0
-    whole = mttf * math.exp(restart_s / mttf) * math.expm1((interval_s + write_s) / mttf)
-    return interval_s / whole
+    return float(exact_shares(np.array([mttf]), restart_s, interval_s, np.array([write_s]))[0])
+
+
+def exact_shares(mttf: Floats, restart_s: float, interval_s: float, write_s: Floats) -> Floats:
+    """``exact_ettr`` of many times between failures and costs, float64[n] each; all of them finite."""
+    held = (restart_s + interval_s + write_s) / mttf <= 700  # what exp can hold; beyond, nothing is kept
+    m, w = np.where(held, mttf, 1e9), np.where(held, write_s, 0.0)
+    shares: Floats = np.where(held, interval_s / (m * np.exp(restart_s / m) * np.expm1((interval_s + w) / m)), 0.0)
+    return shares
 
 
 def best_interval_s(mttf: float, write_s: float) -> float:
@@ -43,7 +50,13 @@ def best_interval_s(mttf: float, write_s: float) -> float:
         return math.inf
     if write_s <= 0:
         return 0.0
-    return mttf * (1 + float(special.lambertw(-math.exp(-1 - write_s / mttf)).real))
+    return float(best_intervals(np.array([mttf]), np.array([write_s]))[0])
+
+
+def best_intervals(mttf: Floats, write_s: Floats) -> Floats:
+    """``best_interval_s`` of many finite times between failures and costs above 0, float64[n] each."""
+    best: Floats = mttf * (1 + special.lambertw(-np.exp(-1 - write_s / mttf)).real)
+    return best
 
 
 def simulated_ettr(
@@ -72,10 +85,15 @@ def daly_s(write_s: float, mttf: float) -> float:
     """Daly's higher order, for d < 2 M; beyond, M."""
     if not math.isfinite(mttf):
         return math.inf
-    if write_s >= 2 * mttf:
-        return mttf
+    return float(daly_intervals(np.array([mttf]), np.array([write_s]))[0])
+
+
+def daly_intervals(mttf: Floats, write_s: Floats) -> Floats:
+    """``daly_s`` of many, float64[n] each."""
     ratio = write_s / (2 * mttf)
-    return young_s(write_s, mttf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - write_s
+    found = np.sqrt(2 * write_s * mttf) * (1 + np.sqrt(ratio) / 3 + ratio / 9) - write_s
+    intervals: Floats = np.where(ratio < 1, found, mttf)
+    return intervals
 
 
 def effective_share(mttf: float, stall_s: float) -> float:

@@ -231,8 +231,12 @@ def _advice_json(found: Advice) -> dict[str, Any]:
         "young_s": number(found.young_s),
         "daly_s": number(found.daly_s),
         "daly_bounds_s": interval(found.bounds),
+        "best_s": number(found.best_s),
+        "best_ci95": interval(found.best),
         "expected_ettr_now": number(found.ettr_now),
         "expected_ettr_advised": number(found.ettr_then),
+        "gain_ci95": interval(found.gain),
+        "pays": number(found.pays),
     }
 
 

@@ -270,13 +270,14 @@ def advice_table(row: Run, whole: Mapping[str, Any]) -> Table:
     empty = ("Nothing to advise yet", "It takes saves with their durations (ingest/checkpoints), and a failure.")
     if told is None:
         return Table("advice", "How often to save", "", ("Item", "#Now", "#Best"), (), empty)
-    low, high = told["daly_bounds_s"] or [None, None]
+    low, high = told.get("best_ci95") or told["daly_bounds_s"] or [None, None]
     note = (
         f"A save blocks {span(told['write']['mean_s'])} (n = {told['write']['n']}); a failure every "
-        f"{span(told['mttf_s'])} (n = {told['failures']}). Best between {_seconds(low)} and {_seconds(high)}."
+        f"{span(told['mttf_s'])} (n = {told['failures']}). Best between {_seconds(low)} and {_seconds(high)}; "
+        f"Young says {_seconds(told['young_s'])}, Daly {_seconds(told['daly_s'])}."
     )
     rows = (
-        ("Time between saves", _seconds(told["interval_s"]), _seconds(told["daly_s"])),
+        ("Time between saves", _seconds(told["interval_s"]), _seconds(told.get("best_s") or told["daly_s"])),
         ("Expected ETTR", amount(told["expected_ettr_now"], 3), amount(told["expected_ettr_advised"], 3)),
     )
     return Table("advice", "How often to save", note, ("Item", "#Now", "#Best"), rows, empty)

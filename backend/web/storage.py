@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -10,7 +10,7 @@ from jinja2 import Environment
 from sqlmodel import Session
 
 from backend.web.base import NoPage, Visit, frame, page, visit
-from backend.web.cost_words import Drawing, amount, cut, measure, plot_of, run_path, twin_of
+from backend.web.cost_words import Drawing, amount, cut, measure, percent, plot_of, run_path, twin_of
 from backend.web.figures import as_json, as_sheet
 from backend.web.reliability import days_of, ranges, whole
 from frontend.contexts import Link
@@ -83,6 +83,11 @@ def gain(row: Mapping[str, Any]) -> float:
     return max(0.0, then - now) if now is not None and then is not None else 0.0
 
 
+def best_s(row: Mapping[str, Any]) -> float:
+    """The interval of the best expected ETTR; of a document of an older release Daly's."""
+    return float(row.get("best_s") or row["daly_s"])
+
+
 def answer(document: Mapping[str, Any]) -> str:
     if not document:
         return "Nothing is counted yet; the first count follows within a minute or two."
@@ -92,9 +97,9 @@ def answer(document: Mapping[str, Any]) -> str:
     if not rows:
         return "Each run saves about as often as it should."
     best = max(rows, key=gain)
-    often = "less" if (best["interval_s"] or 0) < best["daly_s"] else "more"
+    often = "less" if (best["interval_s"] or 0) < best_s(best) else "more"
     others = f" {count(len(rows) - 1, 'other run gains', 'other runs gain')} too." if len(rows) > 1 else ""
-    wins = f"every {span(best['daly_s'])} wins {100 * gain(best):.1f} points"
+    wins = f"every {span(best_s(best))} wins {100 * gain(best):.1f} points"
     return f"Save {cut(best['run'], 24)} {often} often: {wins}.{others}"
 
 
@@ -105,7 +110,7 @@ def lede(document: Mapping[str, Any]) -> str:
     failures = document["failures"]["failed_attempts"]
     return (
         f"{count(saves['saves']['n'], 'save')} measured, {saves['blocking_saves']:,} of them blocking; best intervals "
-        f"rest on {count(failures, 'failure')} and Daly's formula."
+        f"rest on {count(failures, 'failure')}."
     )
 
 
@@ -210,7 +215,7 @@ def cost_by_run(rows: list[dict[str, Any]]) -> Drawing:
         caption="Under half a point it is not worth a change.",
         columns=("Run", "#Points", "#Now", "#Best"),
         rows=tuple(
-            (row["run"], f"{100 * gain(row):.2f}", _span(row["interval_s"]), _span(row["daly_s"])) for row in told
+            (row["run"], f"{100 * gain(row):.2f}", _span(row["interval_s"]), _span(best_s(row))) for row in told
         ),
         draw=lambda theme, narrow: bars(shown, theme, narrow, "points of ETTR"),
         absent=None if shown else NO_SAVES,
@@ -224,11 +229,14 @@ def table(document: Mapping[str, Any], seen: Visit) -> Table:
             _span(row["write"]["mean_s"]),
             number(row["write"]["n"]),
             _span(row["interval_s"]),
+            _span(best_s(row)),
+            _within(row.get("best_ci95") or row["daly_bounds_s"]),
+            _span(row["young_s"]),
             _span(row["daly_s"]),
-            f"{_span((row['daly_bounds_s'] or [None, None])[0])} to {_span((row['daly_bounds_s'] or [None, None])[1])}",
             _span(row["mttf_s"]),
             amount(row["expected_ettr_now"], 3),
             amount(row["expected_ettr_advised"], 3),
+            percent(row.get("pays")),
         )
         for row in sorted(advised(document), key=lambda row: -gain(row))
     )
@@ -239,10 +247,17 @@ def table(document: Mapping[str, Any], seen: Visit) -> Table:
         "#Every, now",
         "#Best",
         "#95 %~",
+        "#Young~",
+        "#Daly~",
         "#Failure every~",
         "#ETTR now",
         "#ETTR best",
+        "#A change pays",
     )
-    return Table(
-        "runs", "How often to save", "Measured cost and measured failures, by Daly's formula.", heads, rows, NO_SAVES
-    )
+    note = "Best by expected ETTR, with Young's and Daly's beside; all from measured cost and measured failures."
+    return Table("runs", "How often to save", note, heads, rows, NO_SAVES)
+
+
+def _within(pair: Sequence[float | None] | None) -> str:
+    low, high = pair or (None, None)
+    return f"{_span(low)} to {_span(high)}"

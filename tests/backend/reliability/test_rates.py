@@ -14,7 +14,7 @@ from scipy import stats
 from backend.facts import OutageFacts
 from backend.reliability.checkpoints import advice, cost, save_every_s
 from backend.reliability.exclusions import drains, exclusions, gini
-from backend.reliability.expected import daly_s
+from backend.reliability.expected import daly_s, exact_ettr
 from backend.reliability.intervals import wilson
 from backend.reliability.mttf import failures
 from backend.reliability.planner import Bid, Plan, check, choose, outlook, what_if
@@ -105,6 +105,12 @@ def test_cost_and_interval_are_measured_and_the_advice_follows_from_both() -> No
     assert found.daly_s == pytest.approx(daly_s(20, found.mttf_s))
     assert found.bounds.low < found.daly_s < found.bounds.high
     assert found.ettr_now is not None and found.ettr_then > found.ettr_now
+    assert found.best.low < found.best_s < found.best.high
+    assert found.gain is not None and found.gain.low < found.ettr_then - found.ettr_now < found.gain.high
+    assert found.pays is not None and 0.5 < found.pays <= 1
+    assert found.ettr_then >= max(
+        exact_ettr(found.mttf_s, found.restart_s, t, 20) for t in (found.young_s, found.daly_s)
+    )
 
 
 def test_survival_is_the_product_of_what_was_left_at_risk() -> None:
