@@ -27,9 +27,7 @@ class Email(Section):
     host: str = Field(description="SMTP server.")
     port: int = Field(587, ge=1, le=65535, description="SMTP port; on 465 TLS begins with the first byte.")
     starttls: bool = Field(True, description="Ask for TLS before anything is sent.")
-    ca_file: Path | None = Field(
-        None, description="Authorities (PEM) of its certificate; empty: the system's."
-    )
+    ca_file: Path | None = Field(None, description="Authorities (PEM) of its certificate; empty: the system's.")
     user: str = Field("", description="SMTP user; empty: no sign-in.")
     password: SecretStr | None = Field(None, description="SMTP password.")
     sender: str = Field(
@@ -65,9 +63,7 @@ class Slack(Section):
     def one_way(self) -> Self:
         """A bot needs its channel; without a bot there must be a webhook, and nobody can press anything."""
         if self.bot_token is None and self.webhook_url is None:
-            raise ValueError(
-                "has neither webhook_url nor bot_token with its channel; set one of them"
-            )
+            raise ValueError("has neither webhook_url nor bot_token with its channel; set one of them")
         if self.bot_token is not None and not self.channel:
             raise ValueError("has a bot_token but no channel; set channel to the id of the channel, as in C0123ABCD")
         return self
