@@ -14,6 +14,7 @@ from backend.api import routes as api
 from backend.api.front import Front
 from backend.loops import Loops
 from backend.registry import Parts
+from backend.tracing import Traced, untraced
 from backend.web import routes as web
 
 
@@ -55,5 +56,7 @@ def create_app(parts: Parts, *, run_loops: bool = True, on_ready: Callable[[], N
     app.state.parts = parts
     api.install(app)
     web.install(app)
+    if parts.trace is not untraced:
+        app.add_middleware(Traced, trace=parts.trace)
     app.front = Front(partial(FastAPI.__call__, app), parts, app.state.snapshots, app.state.callers)
     return app

@@ -26,6 +26,7 @@ from backend.rollups.keep import Keeper
 from backend.rollups.weekly import send_weekly
 from backend.store import events, marks, system
 from backend.store.engine import Store, StoreError
+from backend.tracing import Trace, untraced
 from backend.watch import Watch
 
 log = logging.getLogger("watchkeeper.loops")
@@ -52,11 +53,11 @@ class Loop:
     beats: Callable[[], bool] = field(default=lambda: True)
 
 
-def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event) -> None:
+def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event, trace: Trace = untraced) -> None:
     """Run one loop until ``stop``. A step that fails is shown on System and tried again after the pause."""
     beaten: datetime | None = None
     while not stop.is_set():
-        began = time.perf_counter()
+        began, began_ns = time.perf_counter(), time.time_ns()
         more, error = False, ""
         try:
             more = loop.step()
@@ -64,6 +65,8 @@ def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event) -> 
             error = f"{type(raised).__name__}: {raised}"
             level = logging.WARNING if isinstance(raised, SourceError | NotifyError) else logging.ERROR
             log.log(level, "%s %s failed: %s", loop.kind, loop.name, error, exc_info=level == logging.ERROR)
+        if more or error:
+            trace(f"{loop.kind} {loop.name}", began_ns, {"cluster": loop.cluster, "error": error})
         now = clock.now()
         due = beaten is None or abs(now - beaten) >= BEAT_EVERY  # abs: clocks step back
         if error or (due and loop.beats()):
@@ -99,7 +102,7 @@ class Crew:
     def start(self) -> None:
         self._stop = threading.Event()
         for loop in self._hire(self._stop):
-            arguments = (loop, self._parts.store, self._parts.clock, self._stop)
+            arguments = (loop, self._parts.store, self._parts.clock, self._stop, self._parts.trace)
             thread = threading.Thread(target=run_every, args=arguments, name=f"{loop.cluster}:{loop.name}", daemon=True)
             self._threads.append(thread)
             thread.start()

@@ -62,6 +62,7 @@ from backend.settings import Cluster, Policy, Prometheus, Settings
 from backend.store import cluster as cluster_rows
 from backend.store import system
 from backend.store.engine import Store, migrate, open_store
+from backend.tracing import Trace, traces_to, untraced
 from backend.trained import Trained
 from backend.watch import Rules, Watch
 from detectors import registry as detectors
@@ -93,6 +94,7 @@ class Parts:
     past: Mapping[str, Past] = field(default_factory=dict)
     tails: Mapping[str, Tails] = field(default_factory=dict)
     trained: Mapping[str, Trained] = field(default_factory=dict)
+    trace: Trace = untraced
 
 
 def build(
@@ -139,7 +141,8 @@ def build(
         logs = log_sources(cluster, store, tails[cluster.name], watch.verdicts)
         sources[cluster.name] = (*sources_of(cluster, slurm, clock, catalogue), *logs, *more)
     past = {c.name: past_from(c.prometheus[0], catalogue) for c in settings.cluster if c.prometheus}
-    rest = (sources, demo_person, past, tails, trained)
+    trace = traces_to(settings.server.otlp_url, who) if settings.server.otlp_url else untraced
+    rest = (sources, demo_person, past, tails, trained, trace)
     return Parts(settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, *rest)
 
 

@@ -65,6 +65,15 @@ class Server(Section):
         None, description="Only clients with a certificate of these authorities (PEM) are let in at all (mTLS)."
     )
 
+    log: Literal["text", "json"] = Field(
+        "text", description="How it writes its own log, to stderr: for people, or JSON."
+    )
+    otlp_url: str = Field(
+        "",
+        pattern=r"^(https?://\S+)?$",
+        description="Collector of OpenTelemetry, as in http://collector:4318/v1/traces; needs the extra otel.",
+    )
+
     @model_validator(mode="after")
     def certificate_whole(self) -> Self:
         """A key or an authority without a certificate would leave the server in plain http, unsaid."""

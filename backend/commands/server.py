@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import logging
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from typing import Any
 
 import uvicorn
 
+from backend import logs
 from backend.api.door import Door
 from backend.app import create_app
 from backend.auth import is_loopback_address
@@ -34,6 +34,7 @@ from backend.simulate.poster import Poster
 from backend.simulate.source import SimulatedSource
 from backend.store import people
 from backend.store.engine import StoreError, migrate, open_store
+from backend.tracing import NoTracing
 from detectors.catalogue import TableError
 
 DEMO_PERSON = "demo"
@@ -55,7 +56,7 @@ def serve(arguments: argparse.Namespace) -> int:
         listener = listen(settings.server)
         parts = build(with_port(settings, listener), SystemClock(), role=arguments.role)
         begun(parts)
-    except (SettingsError, StoreError, TableError, OSError) as error:
+    except (SettingsError, StoreError, TableError, NoTracing, OSError) as error:
         print(f"watchkeeper: {error}", file=sys.stderr)
         return 1
     say_who_may_sign_in(parts)
@@ -164,12 +165,13 @@ class PromptServer(uvicorn.Server):
 
 def run(parts: Parts, listener: socket.socket, on_ready: Callable[[], None] | None = None) -> int:
     """Serve until SIGTERM or Ctrl-C, then stop the loops and close the store."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.begin(parts.settings.server.log)
     host, port = listener.getsockname()[:2]
     config = uvicorn.Config(
         create_app(parts, on_ready=on_ready),
         http=Door,
         log_level="warning",
+        log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
