@@ -261,4 +261,8 @@ def hold(world: World, seed: int, accepted: set[str], chosen: list[str]) -> None
         f"WHERE f.kind = 'gpu_bus_loss' AND f.{mine} AND i.state = 'resolved'"
     )
     assert world.ask(resolved) == [], f"resolved while it holds ({told})"
-    soon(lambda: requests.get(f"{world.service.url}/readyz", timeout=5).ok, REST_S, f"ready ({told})")
+    try:
+        soon(lambda: requests.get(f"{world.service.url}/readyz", timeout=5).ok, REST_S, "ready")
+    except AssertionError:
+        late = requests.get(f"{world.service.url}/readyz", timeout=5).text
+        raise AssertionError(f"not ready within {REST_S:.0f} s: {late} ({told})") from None
