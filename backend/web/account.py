@@ -73,7 +73,7 @@ def _account(session: Session, seen: Visit, told: Told | None) -> SettingsPage:
         session,
         seen,
         ACCOUNT,
-        f"{seen.person.name} is {seen.person.role}, limited to {limits}; signed in {count(len(open_), 'time')}.",
+        f"{seen.person.name} has the role {seen.person.role}, {limits}; signed in {count(len(open_), 'time')}.",
         f"A sign-in ends after {span(rules.idle_s)} unused, and after {span(rules.session_s)} in any case.",
         (Table("sessions", "Where you are signed in", "", heads, made_, ("No session is open.", "")),),
         account_forms(seen, row),

@@ -14,7 +14,14 @@ from frontend.contexts import Chip, Count, DeedRow, Figure, IncidentRow, Ring, T
 from frontend.figures.rack_map import Mark, Place
 from frontend.words import STATE_WORDS, STATES, age, ago, clock, count, device, first, listed, number, sentence
 
-VERBS = {"drain": "Drain {node}", "resume": "Return {node}", "requeue": "Requeue job {job}"}
+VERBS = {
+    "drain": "Drain {node}",
+    "resume": "Return {node}",
+    "requeue": "Requeue job {job}",
+    "reboot": "Reboot {node}",
+    "check": "Check {node}",
+    "ticket": "Open a ticket for {node}",
+}
 
 
 def order_text(order: Order) -> str:

@@ -191,7 +191,7 @@ def test_a_new_password_ends_other_sessions_and_keeps_this_browser_in(reader: Re
     here, there = client_of(parts), client_of(parts)
     for client in (here, there):
         assert sign_in(client, name="viewer", password=site.PASSWORD).status_code == 303
-    assert "signed in 2 times" in words(here.get("/settings/account").text)
+    assert "no limit; signed in 2 times" in words(here.get("/settings/account").text)
     wrong = sent(here, "/settings/account/password", old="no", new=NEW, again=NEW)
     assert wrong.status_code == 403 and "The old password is wrong" in words(wrong.text)
     twice = sent(here, "/settings/account/password", old=site.PASSWORD, new=NEW, again="else")
