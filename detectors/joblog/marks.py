@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from detectors.joblog.lines import Line, read_line
+from detectors.joblog.lines import Line, is_address, read_line
 
 _INIT = re.compile(
     r"NCCL INFO comm 0x[0-9a-f]+ rank (\d{1,6}) nranks (\d{1,6}) cudaDev (\d{1,3})(?:[^\n]{0,80}?commId (0x[0-"
@@ -22,6 +22,12 @@ _WORLD = re.compile(r"\b(?:world[_ ]?size|WORLD_SIZE|nranks|num_processes)\s?[=:
 _WATCHDOG = re.compile(r"Work\w{0,8}\(SeqNum=(\d{1,12}), OpType=(\w{1,40})", re.ASCII)
 _WORK = re.compile(
     r"last enqueued (?:NCCL )?work: (-?\d{1,12}),? (?:[^\n]{0,80}?)last completed (?:NCCL )?work: (-?\d{1,12})",
+    re.ASCII,
+)
+#: ``gn12 rank 3/16`` and ``rank 3/16 on gn12``.
+_PLACED = re.compile(
+    r"(?:\b(?P<before>[A-Za-z][\w\-]{0,60}\d[\w\-]{0,20}) )?\brank[ =:](?P<rank>\d{1,6})(?:/| of )\d{1,6}\b"
+    r"(?: (?:on|at|host|node)[ =:](?P<behind>[A-Za-z][\w\-.]{0,80}))?",
     re.ASCII,
 )
 _STALLED = re.compile(r"^\s*(\d{1,6}): \[", re.ASCII)
@@ -74,6 +80,8 @@ class Seen:
             self._missing(line)
         if "NCCL INFO" in line.text:
             self._nccl(line)
+        if "rank" in line.text[:400] and (found := _PLACED.search(line.text[:400])):
+            self._placed(line, int(found["rank"]), found["behind"] or found["before"] or "")
         if world := _WORLD.search(line.text[:2000]):
             self.world = max(self.world, int(world[1]))
 
@@ -85,6 +93,13 @@ class Seen:
                 self.of_gpu[(line.host, int(found[3]))] = int(found[1])
         if (found := _USING.search(line.text)) and line.host:
             self.addresses[found[1]] = line.host
+
+    def _placed(self, line: Line, rank: int, host: str) -> None:
+        """A process says where it is; launchers give only its address."""
+        if host and is_address(line.host) and len(self.addresses) < 100_000:
+            self.addresses.setdefault(line.host, host)
+        if host and len(self.hosts) < 100_000:
+            self.hosts.setdefault(rank, host)
 
     def _missing(self, line: Line) -> None:
         """Horovod lists the ranks it waits for, one a line."""

@@ -29,6 +29,7 @@ _SOFT = re.compile(
     r"|\(expected\b|\bexpected (?:failure|error|exception)\b|\b(?:parent|main process) (?:is )?(?:unaffected|goes on)\b"
     r"|\b(?:bypassing|tolerated|suppressed|zero_infinity|not fatal|harmless|benign|no harm)\b"
     r"|\b(?:used?|using) [^\n]{1,60} instead\b"
+    r"|^(?:\S{1,80} ){0,4}(?:wandb|COMET|comet_ml|mlflow|neptune|clearml|tensorboard)\b"
     r"|[Tt]emporary (?:cache )?directory|\bauto-?(?:recover|restart|retr)\w{0,6}\b"
 )
 #: Who tells of the past.
@@ -46,6 +47,7 @@ _RAISES = re.compile(r"(?:Error|Exception|failure(?: \d{1,4})? ?)\(?$")
 #: The line behind a failure says that it will be tried again.
 _AGAIN = re.compile(
     r"\b[Rr]etry(?:ing)?\b|[Tt]rying to resume|\bretries left|[Tt]rying again|[Rr]econnecting|entering retry loop"
+    r"|\b(?:[Cc]ontinuing|[Gg]oing on|[Pp]roceeding|[Cc]arrying on) (?:without|with|anyway|on)\b|\b[Ff]alling back\b"
 )
 _CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause")
 #: Words that chain tracebacks; a reader looks for them beside the literals of the rules.
@@ -190,6 +192,11 @@ _STEP = re.compile(
     r"[^\n]{0,120}?(?:loss|ppl|lr\b|tok|it/s|s/it|ms\b|samples|time|acc|grad|\d%)",
     re.ASCII | re.IGNORECASE,
 )
+#: Where a line counts no steps it may count epochs.
+_EPOCH = re.compile(
+    r"\bepoch['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,6})[^\n]{0,120}?(?:loss|acc|ppl|lr\b|wer|bleu|auc|f1|mse|mae|map)\b",
+    re.ASCII | re.IGNORECASE,
+)
 _NAN = re.compile(r"(?:loss|norm)['\"]?\s{0,3}[:=]?\s{0,4}['\"]?nan\b", re.ASCII | re.IGNORECASE)
 _BAR = re.compile(r"\d{1,3}%\|[^\n|]{0,200}\|\s{0,4}(\d{1,12})/\d{1,12}|'loss': [\d.]{1,24}", re.ASCII)
 _DONE = re.compile(
@@ -224,7 +231,7 @@ def step_of(line: str) -> int | None:
     bar = _BAR.search(line)
     if bar:
         return int(bar[1]) if bar[1] else -1
-    found = _STEP.search(line)
+    found = _STEP.search(line) or _EPOCH.search(line)
     return int(found[1]) if found else None
 
 

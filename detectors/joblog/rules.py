@@ -263,7 +263,7 @@ HARD = frozenset({"ecc_uncorrectable", "gpu_fallen_off_bus", "nvlink_error", "gs
 #: A job that works for this long after such a line, in steps that wait for each other, lost no GPU (s).
 SURVIVED_S = 60.0
 #: What ends a job before its first step, or was tried again until it went well.
-BEFORE_STEPS = frozenset({"rendezvous_failure", "port_in_use"})
+BEFORE_STEPS = frozenset({"rendezvous_failure", "port_in_use", "unschedulable_resources", "container_start_failure"})
 #: What makes a hit of a level a consequence when it came before in the same stream.
 _FOLLOWS = {"symptom": ("cause", "surface"), "echo": ("cause", "surface", "symptom")}
 
