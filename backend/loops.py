@@ -19,6 +19,7 @@ from backend.facts import Batch
 from backend.ingest.base import Follows, Source, SourceError
 from backend.leading import EVERY_S, Lead, replica
 from backend.notify import heartbeat, lost
+from backend.notify.alertmanager import AlertmanagerNotifier, keep_alive
 from backend.notify.base import NotifyError
 from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
@@ -187,6 +188,7 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
     """What only the process does that holds the lease of the cluster."""
     name = watch.cluster
     found = [
+        *alertmanager_loops(parts, name, stop),
         Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch.wake), lambda: pulse(watch)),
         Loop(name, "loop", "decide", 0.5, lambda: proposals.propose(watch), waker(watch.undecided)),
         Loop(name, "loop", "alerts", 0.2, lambda: telling.tell_due(watch), stop.wait),
@@ -316,6 +318,15 @@ def deliver_loop(parts: Parts, channel: str, stop: threading.Event) -> Loop:
     only = {channel: parts.notifiers[channel]}
     step = partial(deliver_one, parts.store, only, parts.clock, parts.who)
     return Loop("", "loop", f"notify {channel}", DELIVER_EVERY_S, step, stop.wait)
+
+
+def alertmanager_loops(parts: Parts, cluster: str, stop: threading.Event) -> list[Loop]:
+    """Alerts that stand are told again, or Alertmanager would end them."""
+    told = parts.notifiers.get("alertmanager")
+    if not isinstance(told, AlertmanagerNotifier) or parts.settings.alertmanager is None:
+        return []
+    step = partial(keep_alive, parts.store, told, cluster)
+    return [Loop(cluster, "loop", "alertmanager", parts.settings.alertmanager.repeat_s, step, stop.wait)]
 
 
 class Pull:

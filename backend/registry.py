@@ -54,8 +54,7 @@ from backend.ingest.tails import Tails
 from backend.inventory.inventory import Inventory
 from backend.notify.base import Notifier
 from backend.notify.configured import routing_of
-from backend.notify.email import EmailNotifier
-from backend.notify.slack import SlackNotifier
+from backend.registry_channels import notifiers_of as notifiers_of
 from backend.registry_hands import with_hands
 from backend.ring import Ring
 from backend.settings import Cluster, Policy, Prometheus, Settings
@@ -337,12 +336,3 @@ def lately(store: Store, cluster: str, now: float) -> list[AttemptFacts]:
 
 def tails_folder(settings: Settings, cluster: str) -> Path:
     return settings.store.folder / "tails" / cluster
-
-
-def notifiers_of(settings: Settings, url: str) -> dict[str, Notifier]:
-    found: dict[str, Notifier] = {}
-    if settings.email is not None:
-        found["email"] = EmailNotifier(settings.email, url)
-    if settings.slack is not None:
-        found["slack"] = SlackNotifier(settings.slack, url)
-    return found

@@ -38,14 +38,43 @@ def email(settings: Email | None, context: ssl.SSLContext | None = None) -> Iter
 
 
 def slack(settings: Slack | None) -> Iterator[Line]:
-    """The address is looked at and not called: a webhook can only be tried by posting to everybody."""
+    """Addresses and tokens are looked at and not called: a webhook can only be tried by posting to everybody."""
     if settings is None:
-        yield off("slack", "no [slack]: nobody is told by Slack", "Add [slack] with webhook_url_file.")
-    elif wrong := wrong_shape(settings.webhook_url.get_secret_value()):
+        yield off(
+            "slack", "no [slack]: nobody is told by Slack", "Add [slack] with webhook_url_file or a bot."
+        )
+        return
+    if settings.bot_token is not None:
+        yield from _bot(settings)
+    elif settings.webhook_url is not None and (wrong := wrong_shape(settings.webhook_url.get_secret_value())):
         text = f"webhook_url does not look like Slack's: {wrong}; nothing was sent"
         yield warning("slack", text, "Copy the Webhook URL from the app's page in Slack.")
     else:
         yield ok("slack", "webhook_url looks right; it was not called and nothing was sent")
+
+
+def _bot(settings: Slack) -> Iterator[Line]:
+    token = settings.bot_token.get_secret_value() if settings.bot_token else ""
+    if not token.startswith("xoxb-"):
+        yield warning("slack", "bot_token does not begin with xoxb-", "Copy the Bot User OAuth Token of the app.")
+    elif settings.signing_secret is None:
+        text = f"the bot posts to {settings.channel}; without signing_secret its messages have no buttons"
+        yield ok("slack", text)
+    elif not settings.users:
+        text = "buttons come back, but [slack] users is empty: nobody may press one"
+        yield warning("slack", text, 'Map Slack members to users here, as in users = { U0123ABCD = "jana" }.')
+    else:
+        yield ok("slack", f"the bot posts to {settings.channel}; {len(settings.users)} may press its buttons")
+
+
+def others(settings: Settings) -> Iterator[Line]:
+    """Channels that can only be tried by telling somebody."""
+    names = ("pagerduty", "teams", "webhook", "apprise", "alertmanager")
+    found = [name for name in names if getattr(settings, name) is not None]
+    if found:
+        yield ok(
+            "channels", f"{', '.join(found)}: not called; try one with watchkeeper notify test --channel {found[0]}"
+        )
 
 
 def links(settings: Settings) -> Iterator[Line]:

@@ -58,6 +58,7 @@ def checks_of(settings: Settings, catalogue: Catalogue, run: Run = run_bounded) 
         yield from _logs(one)
     yield Check("email", partial(channels.email, settings.email))
     yield Check("slack", partial(channels.slack, settings.slack))
+    yield Check("channels", partial(channels.others, settings))
     yield Check("links", partial(channels.links, settings))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from backend.clock import utc
-from backend.tidings import MessageFacts
+from backend.tidings import ALONE, MessageFacts
 
 Block = dict[str, Any]
 
@@ -19,6 +19,14 @@ WHOLE = 12_000
 RESERVE = 1_000
 #: Characters of the tokens for text channels.
 GLYPHS = {"critical": "◆", "high": "▲", "warning": "△", "info": "○"}
+#: Where the link of a message without an incident leads.
+OPENS = {"report": "Open the report", "digest": "Open the list", "lost": "Open System"}
+#: What a message of another kind than an incident's own is, before the headline.
+SIGNS = {"closed": "✓ closed", "owner": "your job", "digest": "digest", "silenced": "silenced", "test": "TEST"}
+#: What happened, where the kind alone does not say it.
+DONE = {"proposal": "a plan waits,", "owner": "verdict", "lost": "lost", "escalated": "nobody has it,"}
+#: Characters of a button and of what it asks back; Slack takes 75 and 300.
+ASKS = 300
 #: What mrkdwn would read as formatting or emoji; an underscore between letters is safe, and so are 02:52:08 and such.
 _FORMATTING = re.compile(r"[*~`]|(?<!\w)_|_(?!\w)|:(?!\d\d:)\S+:")
 
@@ -29,7 +37,7 @@ def blocks(message: MessageFacts, url: str) -> list[Block]:
     Where not all fits, what to do and the facts go before the long reasons, and a line says how much is missing.
     """
     budget = Budget(WHOLE - RESERVE)
-    title = message.headline if message.kind == "report" else f"{_sign(message)}: {message.headline}"
+    title = message.headline if message.kind == "report" else f"{sign(message)}: {message.headline}"
     whole = _plain(message.headline, budget) if size(title) > HEADER else []
     advice = _plain(message.advice, budget)
     facts, why = _fields(message.facts, budget), _plain(message.why, budget, 2 * WHOLE)
@@ -40,7 +48,7 @@ def blocks(message: MessageFacts, url: str) -> list[Block]:
     if budget.lost:
         shown.append(_context(f"{budget.lost:,} characters more stand in the incident."))
     if url:
-        to = "Open the report" if message.kind == "report" else f"Open incident {message.incident}"
+        to = f"Open incident {message.incident}" if message.incident else OPENS.get(message.kind, "Open Watchkeeper")
         shown.append(_section({"type": "mrkdwn", "text": f"<{escaped(url)}|{to}>"}))
     return shown
 
@@ -50,8 +58,8 @@ def fallback(message: MessageFacts) -> str:
     made_up = "simulated · " if message.simulated else ""
     if message.kind == "report":
         return escaped(f"{made_up}{_short(message.headline, 300)} (weekly report of {_short(message.cluster, 80)})")
-    where = f"incident {message.incident} on {_short(message.cluster, 80)}"
-    return escaped(f"{made_up}{_sign(message)}: {_short(message.headline, 300)} ({where})")
+    where = f"incident {message.incident} on {_short(message.cluster, 80)}" if message.incident else message.cluster
+    return escaped(f"{made_up}{sign(message)}: {_short(message.headline, 300)} ({where})")
 
 
 def escaped(text: str) -> str:
@@ -100,8 +108,37 @@ def _head(text: str, limit: int) -> str:
     return text[:low]
 
 
-def _sign(message: MessageFacts) -> str:
-    return "✓ closed" if message.kind == "closed" else f"{GLYPHS[message.severity.word]} {message.severity.word}"
+def buttons(message: MessageFacts) -> list[Block]:
+    """Acknowledge while nobody has it, Approve and Reject while a plan waits; none for what is over or no incident."""
+    if message.kind in ("closed", *ALONE) or message.state == "resolved" or not message.incident:
+        return []
+    pressed: list[Block] = []
+    if message.state == "open":
+        pressed.append(_button("acknowledge", "Acknowledge", f"{message.cluster}/{message.incident}"))
+    if message.decision:
+        which = f"{message.cluster}/{message.decision}"
+        asks = _short(f"{message.advice} Guards run again when you press.", ASKS)
+        pressed.append(_button("approve", "Approve", which, asks, style="primary"))
+        pressed.append(_button("reject", "Reject", which, "The plan will not be carried out.", style="danger"))
+    return [{"type": "actions", "block_id": "watchkeeper", "elements": pressed}] if pressed else []
+
+
+def _button(verb: str, words: str, value: str, asks: str = "", style: str = "") -> Block:
+    plain = {"type": "plain_text", "text": words, "emoji": False}
+    made: Block = {"type": "button", "action_id": f"watchkeeper_{verb}", "text": plain, "value": value}
+    if asks:
+        made["confirm"] = {
+            "title": {"type": "plain_text", "text": f"{words} this plan?", "emoji": False},
+            "text": {"type": "plain_text", "text": asks, "emoji": False},
+            "confirm": plain,
+            "deny": {"type": "plain_text", "text": "Cancel", "emoji": False},
+        }
+    return made | ({"style": style} if style else {})
+
+
+def sign(message: MessageFacts) -> str:
+    """Glyph and word before a headline: the severity while it lasts, else what the message is."""
+    return SIGNS.get(message.kind) or f"{GLYPHS[message.severity.word]} {message.severity.word}"
 
 
 def _header(text: str) -> Block:
@@ -115,7 +152,8 @@ def _about(message: MessageFacts) -> str:
     cluster = _short(message.cluster, 80)
     if message.kind == "report":
         return f"weekly report of {cluster} · {when}{made_up}"
-    return f"{was}incident {message.incident} on {cluster} · {message.kind} {when}{made_up}"
+    where = f"incident {message.incident} on {cluster}" if message.incident else cluster
+    return f"{was}{where} · {DONE.get(message.kind, message.kind)} {when}{made_up}"
 
 
 def _plain(text: str, budget: Budget, most: int = SECTION) -> list[Block]:

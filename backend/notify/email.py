@@ -14,6 +14,7 @@ from email.utils import format_datetime, formataddr, parseaddr
 from backend.clock import utc
 from backend.notify.base import NotifyError
 from backend.notify.outgoing import link, outgoing
+from backend.notify.plain import letter
 from backend.notify.smtp import answered, signed_in
 from backend.settings import Email
 from backend.tidings import MessageFacts, Receipt
@@ -77,7 +78,7 @@ def compose(message: MessageFacts, settings: Email, url: str) -> EmailMessage:
     The thread has a made-up root to which every mail refers (RFC 5322, 3.6.4), so their order of arrival is free.
     """
     shown = outgoing(message)
-    page = mail_page.render(_letter(shown, url))
+    page = mail_page.render(letter(shown, link(shown, url)))
     domain = domain_of(settings.sender)
     root = f"<{_token(f'watchkeeper-{message.cluster}-inc-{message.incident}')}@{domain}>"
     name, address = parseaddr(settings.sender)
@@ -120,24 +121,6 @@ def _hand_over(
     except smtplib.SMTPRecipientsRefused as error:
         return [], error.recipients
     return [address for address in to if address not in refused], refused
-
-
-def _letter(m: MessageFacts, url: str) -> mail_page.Letter:
-    return mail_page.Letter(
-        kind=m.kind,
-        cluster=m.cluster,
-        incident=m.incident,
-        severity=m.severity.word,
-        headline=m.headline,
-        why=m.why,
-        facts=m.facts,
-        evidence=m.evidence,
-        advice=m.advice,
-        url=link(m, url),
-        at=m.at,
-        simulated=m.simulated,
-        subject=m.subject,
-    )
 
 
 def _token(text: str) -> str:

@@ -14,6 +14,8 @@ from backend.tidings import MessageFacts
 TEXT_CHARS = 20_000
 #: Rows of facts and lines of evidence in one message.
 ROWS = 50
+#: Lines of a small figure.
+CURVES = 4
 #: Characters that reorder what is shown (Unicode bidirectional controls): a name could read as another one.
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -29,6 +31,11 @@ def outgoing(message: MessageFacts) -> MessageFacts:
         evidence=tuple(fit(line) for line in message.evidence[:ROWS]) + tuple(_rest(message.evidence)),
         advice=fit(message.advice),
         subject=fit(message.subject),
+        fault=fit(message.fault),
+        node=fit(message.node),
+        job=fit(message.job),
+        moments=tuple((at, fit(words)) for at, words in message.moments[:ROWS]),
+        curves=tuple((fit(name), fit(unit), points) for name, unit, points in message.curves[:CURVES]),
     )
 
 

@@ -78,6 +78,15 @@ def receipts_before(session: Session, delivery: Delivery) -> dict[str, str]:
     return said
 
 
+def standing(session: Session, cluster: str, channel: str) -> Sequence[Message]:
+    """The newest message of each thread that this channel took and that nothing has ended."""
+    took = (col(Delivery.cluster) == cluster, col(Delivery.channel) == channel, col(Delivery.state) == "sent")
+    newest = select(func.max(Delivery.message_id)).where(*took, col(Delivery.incident_id) > 0).group_by(Delivery.thread)
+    ended = ("closed", "digest", "silenced", "owner", "report", "test")
+    query = select(Message).where(col(Message.id).in_(newest), col(Message.kind).not_in(ended))
+    return session.exec(query.order_by(col(Message.id))).all()
+
+
 def in_group(session: Session, group_id: int) -> Sequence[Message]:
     """What a group of incidents was told with, oldest first."""
     return session.exec(select(Message).where(col(Message.group_id) == group_id).order_by(col(Message.id))).all()

@@ -14,6 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 Kind = Literal[
     "opened", "changed", "escalated", "proposal", "closed", "owner", "digest", "silenced", "lost", "report", "test"
 ]
+#: (name, unit, ((unix s, value), ...)): a line of the figure
+Curve = tuple[str, str, tuple[tuple[float, float], ...]]
 #: name of a design token -> (light, dark), as ``#rrggbb``
 Palette = Mapping[str, tuple[str, str]]
 
@@ -53,6 +55,8 @@ class Letter:
     at: float
     simulated: bool = False
     subject: str = ""
+    moments: tuple[tuple[float, str], ...] = ()
+    curves: tuple[Curve, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.notify.base import NotifyError
-from backend.notify.slack import SlackNotifier, payload, retry_after_s
+from backend.notify.http import retry_after_s
+from backend.notify.slack import SlackNotifier, payload
 from backend.settings import Slack
 from tests.backend.notify.story import CLOSED, OPENED, hostile
 from tests.contracts.notifier import TIMEOUT_S, NotifierContract, Wire
