@@ -16,13 +16,11 @@ from backend.ingest.rows import (
     MaybeMoment,
     Name,
     Reject,
-    Rejects,
     Row,
-    Rows,
     clean,
     counted,
-    numbered,
     read,
+    sifted,
 )
 
 #: The words of Slurm (``man squeue``, JOB STATE CODES); other schedulers' agents translate to them.
@@ -128,17 +126,14 @@ def jobs_batch(body: bytes, content_type: str, now: float) -> tuple[Batch, tuple
 
     Raises SourceError(permanent=True) where the body as a whole cannot be read.
     """
-    found = read(body, content_type, JobRow)
-    rejects = Rejects(list(found.rejects), found.rejected)
-    attempts: list[AttemptFacts] = []
-    for place, row in numbered(found):
+
+    def wrong(row: JobRow) -> tuple[str, str] | None:
         name = ahead(row, now + MAX_AHEAD_S)
-        if name:
-            rejects.add(place, name, "lies in the future, though it has happened: is the scheduler's clock right?")
-        else:
-            attempts.append(attempt_of(row))
-    done = Rows(found.rows, found.places, tuple(rejects.told), rejects.count, found.replaced)
-    return Batch("jobs", now, now, attempts=tuple(attempts), dropped=counted(done)), done.rejects
+        said = "lies in the future, though it has happened: is the scheduler's clock right?"
+        return (name, said) if name else None
+
+    good = sifted(read(body, content_type, JobRow), wrong)
+    return Batch("jobs", now, now, attempts=tuple(map(attempt_of, good.rows)), dropped=counted(good)), good.rejects
 
 
 def ahead(row: JobRow, limit: float) -> str:

@@ -12,7 +12,7 @@ from typing import Protocol
 from backend.clients.slurm_log import LogLine, slurm_events
 from backend.facts import Batch, PrintedFacts, RawEvent
 from backend.ingest.rows import MAX_AHEAD_S as MAX_AHEAD_S
-from backend.ingest.rows import Host, Moment, Name, Rejects, Row, Rows, clean, numbered, read
+from backend.ingest.rows import Host, Moment, Name, Row, Rows, clean, read, sifted
 from detectors.kernel.lines import KernelCode, joined
 
 #: Sources whose lines come from a job and not from a machine.
@@ -52,17 +52,13 @@ def read_rows(body: bytes, content_type: str, now: float, max_line: int = MAX_LI
 
     Raises SourceError(permanent=True) where the body as a whole cannot be read.
     """
-    found = read(body, content_type, LogRow)
-    rejects = Rejects(list(found.rejects), found.rejected)
-    rows: list[LogRow] = []
-    places: list[int] = []
-    for place, row in numbered(found):
-        if row.ts > now + MAX_AHEAD_S:
-            rejects.add(place, "ts", f"lies {row.ts - now:.0f} s in the future: is the clock of {row.host} right?")
-            continue
-        rows.append(row)
-        places.append(place)
-    return Rows(tuple(rows), tuple(places), tuple(rejects.told), rejects.count, found.replaced)
+
+    def wrong(row: LogRow) -> tuple[str, str] | None:
+        if row.ts <= now + MAX_AHEAD_S:
+            return None
+        return "ts", f"lies {row.ts - now:.0f} s in the future: is the clock of {row.host} right?"
+
+    return sifted(read(body, content_type, LogRow), wrong)
 
 
 def logs_batch(

@@ -6,7 +6,7 @@ from pydantic import AliasChoices, Field
 
 from backend.facts import Batch, VersionFacts
 from backend.ingest.jobs import Hosts
-from backend.ingest.rows import MAX_AHEAD_S, MaybeMoment, Name, Reject, Rejects, Row, Rows, counted, numbered, read
+from backend.ingest.rows import MAX_AHEAD_S, MaybeMoment, Name, Reject, Row, counted, read, sifted
 
 #: Where a row does not say who tells it.
 SOURCE = "pushed"
@@ -34,17 +34,18 @@ def changes_batch(body: bytes, content_type: str, now: float) -> tuple[Batch, tu
     A row that says who did it (``by``) or why (``text``) is a change also where nobody knew what was before. Raises
     SourceError(permanent=True) where the body as a whole cannot be read.
     """
-    found = read(body, content_type, ChangeRow)
-    rejects = Rejects(list(found.rejects), found.rejected)
-    told: list[VersionFacts] = []
-    for place, row in numbered(found):
-        at = row.ts if row.ts is not None else now
-        if at > now + MAX_AHEAD_S:
-            rejects.add(place, "ts", "lies in the future: is the sender's clock right?")
-            continue
-        told += [
-            VersionFacts(node, row.item, row.value, at, row.device, row.job, row.source, row.text, row.by)
-            for node in row.nodes or ("",)
-        ]
-    done = Rows(found.rows, found.places, tuple(rejects.told), rejects.count, found.replaced)
-    return Batch("changes", now, now, versions=tuple(told), dropped=counted(done)), done.rejects
+
+    def at(row: ChangeRow) -> float:
+        return row.ts if row.ts is not None else now
+
+    def wrong(row: ChangeRow) -> tuple[str, str] | None:
+        late = at(row) > now + MAX_AHEAD_S
+        return ("ts", "lies in the future: is the sender's clock right?") if late else None
+
+    good = sifted(read(body, content_type, ChangeRow), wrong)
+    told = tuple(
+        VersionFacts(node, row.item, row.value, at(row), row.device, row.job, row.source, row.text, row.by)
+        for row in good.rows
+        for node in row.nodes or ("",)
+    )
+    return Batch("changes", now, now, versions=told, dropped=counted(good)), good.rejects

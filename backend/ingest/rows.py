@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
@@ -234,6 +234,21 @@ def counted(rows: Rows[Any]) -> dict[str, int]:
     """What a Batch shows as dropped: rows that were not taken, rows with replaced bytes."""
     found = {"rows that could not be read": rows.rejected, "rows with bytes that are no UTF-8": rows.replaced}
     return {reason: count for reason, count in found.items() if count}
+
+
+def sifted(rows: Rows[M], wrong: Callable[[M], tuple[str, str] | None]) -> Rows[M]:
+    """The rows in which ``wrong`` finds nothing; of any other it gives the field and what is wrong with it, and is
+    asked in their order, each once."""
+    rejects = Rejects(list(rows.rejects), rows.rejected)
+    good: list[tuple[int, M]] = []
+    for place, row in numbered(rows):
+        problem = wrong(row)
+        if problem is None:
+            good.append((place, row))
+        else:
+            rejects.add(place, *problem)
+    places, kept = tuple(place for place, _ in good), tuple(row for _, row in good)
+    return Rows(kept, places, tuple(rejects.told), rejects.count, rows.replaced)
 
 
 def numbered(rows: Rows[M]) -> Iterator[tuple[int, M]]:

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from backend.facts import Batch, GpuFacts, NodeFacts, VersionFacts
 from backend.ingest.base import SourceError
-from backend.ingest.rows import Host, Name, Reject, Rejects, Row, Rows, counted, numbered, object_of, problem_of, read
+from backend.ingest.rows import Host, Name, Reject, Rejects, Row, Rows, counted, object_of, problem_of, read, sifted
 from detectors.kernel.lines import normal_pci
 
 #: More GPUs than any node holds (an NVL72 rack seen as one node has 72).
@@ -74,23 +74,23 @@ def topology_batch(body: bytes, content_type: str, now: float) -> tuple[Batch, t
     can be read.
     """
     found = _rows(body, content_type)
-    rejects = Rejects(list(found.rejects), found.rejected)
-    nodes: dict[str, NodeFacts] = {}
-    ports: list[VersionFacts] = []
     owners: dict[str, str] = {}
-    for place, row in numbered(found):
+    names: set[str] = set()
+
+    def wrong(row: NodeRow) -> tuple[str, str] | None:
+        if row.name in names:
+            return "name", f"{row.name} stands here twice"
         taken = next((gpu.uuid for gpu in row.gpus if owners.get(gpu.uuid, row.name) != row.name), None)
-        if row.name in nodes:
-            rejects.add(place, "name", f"{row.name} stands here twice")
-        elif taken is not None:
-            rejects.add(place, "gpus", f"{taken} also stands under {owners[taken]}")
-        else:
-            owners |= {gpu.uuid: row.name for gpu in row.gpus if gpu.uuid}
-            nodes[row.name] = facts_of(row)
-            ports += ports_of(row, now)
-    done = Rows(found.rows, found.places, tuple(rejects.told), rejects.count, found.replaced)
-    told = Batch("topology", now, now, nodes=tuple(nodes.values()), versions=tuple(ports), dropped=counted(done))
-    return told, done.rejects
+        if taken is not None:
+            return "gpus", f"{taken} also stands under {owners[taken]}"
+        names.add(row.name)
+        owners.update((gpu.uuid, row.name) for gpu in row.gpus if gpu.uuid)
+        return None
+
+    good = sifted(found, wrong)
+    nodes = tuple(map(facts_of, good.rows))
+    ports = tuple(port for row in good.rows for port in ports_of(row, now))
+    return Batch("topology", now, now, nodes=nodes, versions=ports, dropped=counted(good)), good.rejects
 
 
 def facts_of(row: NodeRow) -> NodeFacts:

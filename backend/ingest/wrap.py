@@ -16,13 +16,11 @@ from backend.ingest.rows import (
     Moment,
     Name,
     Reject,
-    Rejects,
     Row,
-    Rows,
     clean,
     counted,
-    numbered,
     read,
+    sifted,
 )
 from backend.ingest.steps import Member, Whole
 from backend.reported import ReportFacts
@@ -100,18 +98,14 @@ def wrap_batch(body: bytes, content_type: str, now: float) -> tuple[Batch, tuple
 
     Raises SourceError(permanent=True) where the body as a whole cannot be read.
     """
-    found = read(body, content_type, WrapRow)
-    rejects = Rejects(list(found.rejects), found.rejected)
-    reports: list[ReportFacts] = []
-    for place, row in numbered(found):
+
+    def wrong(row: WrapRow) -> tuple[str, str] | None:
         if max(row.ts, row.start) > now + MAX_AHEAD_S:
-            rejects.add(place, "ts", f"lies in the future: is the clock of {row.host} right?")
-        elif row.start > row.ts + MAX_AHEAD_S:
-            rejects.add(place, "start", "lies after ts, when it ended")
-        else:
-            reports.append(facts_of(row))
-    done = Rows(found.rows, found.places, tuple(rejects.told), rejects.count, found.replaced)
-    return Batch("wrap", now, now, reports=tuple(reports), dropped=counted(done)), done.rejects
+            return "ts", f"lies in the future: is the clock of {row.host} right?"
+        return ("start", "lies after ts, when it ended") if row.start > row.ts + MAX_AHEAD_S else None
+
+    good = sifted(read(body, content_type, WrapRow), wrong)
+    return Batch("wrap", now, now, reports=tuple(map(facts_of, good.rows)), dropped=counted(good)), good.rejects
 
 
 def facts_of(row: WrapRow) -> ReportFacts:
