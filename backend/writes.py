@@ -25,6 +25,8 @@ from backend.watch import Watch
 NOTE_MAX = 4000
 #: Longest exclusion by a person; it can be made again.
 EXCLUDE_MOST = timedelta(days=366)
+#: Whose work an exclusion may keep away, where it is not everybody's.
+SCOPES = ("job", "run", "account", "partition")
 
 
 class Missing(Exception):
@@ -241,13 +243,11 @@ def undo(watch: Watch, order_id: int, person: Person, reason: str = "") -> Order
         return returns.take_back(session, watch, row, person.name, reason.strip()[:NOTE_MAX])
 
 
-def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetime) -> Exclusion:
-    """Keep new work from a node, by a person: binding at once. The cluster itself is not touched."""
+def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetime, scope: str = "") -> Exclusion:
+    """Keep new work from a node, by a person: binding at once. The cluster itself is not touched. ``scope``: whose work
+    alone, as in account:nlp; empty = everybody's."""
     now = watch.clock.now()
-    if until <= now:
-        raise Invalid("The end of an exclusion lies in the past; give a later `until`.")
-    if until > now + EXCLUDE_MOST:
-        raise Invalid(f"An exclusion lasts {EXCLUDE_MOST.days} days at most; give an earlier `until`.")
+    _may_end(until, now)
     if not reason.strip():
         raise Invalid("An exclusion needs a reason; the next person on duty will ask for it.")
     with writing(watch, person, "operator", "exclude", f"node {node}") as session:
@@ -257,6 +257,7 @@ def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetim
             owner=person.name,
             origin="person",
             reason=reason.strip(),
+            scope=_scope(scope),
             created_at=now,
             until=until,
         )
@@ -265,14 +266,51 @@ def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetim
         return row
 
 
+def _may_end(until: datetime, now: datetime) -> None:
+    if until <= now:
+        raise Invalid("The end of an exclusion lies in the past; give a later `until`.")
+    if until > now + EXCLUDE_MOST:
+        raise Invalid(f"An exclusion lasts {EXCLUDE_MOST.days} days at most; give an earlier `until`.")
+
+
+def _scope(given: str) -> str:
+    kind, _, name = given.strip().partition(":")
+    if given.strip() and (kind not in SCOPES or not name.strip() or not name.isprintable() or len(name) > 255):
+        raise Invalid(f"{given[:80]!r} is no scope; write {', '.join(f'{one}:NAME' for one in SCOPES)}, or nothing.")
+    return f"{kind}:{name.strip()}" if kind else ""
+
+
+def extend(watch: Watch, exclusion_id: int, person: Person, until: datetime, reason: str = "") -> Exclusion:
+    """Let an exclusion end at another time, later or earlier; who did it and what stood before is kept with it. An
+    operator changes their own; what others or an approval made needs an approver."""
+    now = watch.clock.now()
+    _may_end(until, now)
+    with writing(watch, person, "operator", "extend", f"exclusion {exclusion_id}") as session:
+        row = _exclusion(session, watch, exclusion_id, person)
+        if row.lifted_at is not None or row.until <= now:
+            raise Conflict(f"Exclusion {exclusion_id} has ended; make a new one.")
+        before = {"at": now.isoformat(), "by": person.name, "until": row.until.isoformat(), "reason": reason.strip()}
+        change = {"until": until, "past": [*row.past, before]}
+        if not claim(session, Exclusion, exclusion_id, {"lifted_at": None}, change):
+            raise Conflict(f"Exclusion {exclusion_id} was just lifted.")
+        session.refresh(row)
+        return row
+
+
+def _exclusion(session: Session, watch: Watch, exclusion_id: int, person: Person) -> Exclusion:
+    row = session.get(Exclusion, exclusion_id) if exclusion_id <= LARGEST_ID else None
+    if row is None or row.cluster != watch.cluster:
+        raise Missing(f"No exclusion {exclusion_id} in cluster {watch.cluster}.")
+    if (row.origin != "person" or row.owner != person.name) and not allows(person, "approver"):
+        whose = f"is {row.owner}'s" if row.origin == "person" else "was approved"
+        raise Forbidden(f"Exclusion {exclusion_id} {whose}; changing it needs an approver.")
+    return row
+
+
 def lift(watch: Watch, exclusion_id: int, person: Person, reason: str = "") -> Exclusion:
-    """End an exclusion. An operator lifts what a person made; what an approval made needs an approver."""
+    """End an exclusion. An operator lifts their own; what others or an approval made needs an approver."""
     with writing(watch, person, "operator", "lift", f"exclusion {exclusion_id}") as session:
-        row = session.get(Exclusion, exclusion_id)
-        if row is None or row.cluster != watch.cluster:
-            raise Missing(f"No exclusion {exclusion_id} in cluster {watch.cluster}.")
-        if row.origin != "person" and not allows(person, "approver"):
-            raise Forbidden(f"Exclusion {exclusion_id} was approved; lifting it needs an approver.")
+        row = _exclusion(session, watch, exclusion_id, person)
         change = {"lifted_at": watch.clock.now(), "lifted_by": person.name, "lift_reason": reason}
         if not claim(session, Exclusion, exclusion_id, {"lifted_at": None}, change):
             raise Conflict(f"Exclusion {exclusion_id} was already lifted by {row.lifted_by}.")

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from sqlmodel import Session
 
+from backend.answers.exclusions import BINDING
+from backend.answers.exclusions import live as live_rows
 from backend.clients import hostlist
 from backend.facts import Rung, Verb
 from backend.model.actions import Decision, Exclusion
@@ -20,8 +22,6 @@ from detectors.model import Severity
 
 Word = Literal["ok", "suspect", "exclude", "unknown"]
 
-#: Only these exclusions bind anybody (contracts.md, "Binding").
-BINDING = frozenset({"person", "approved", "act"})
 #: Incidents that say "we cannot see", which is not "something is wrong".
 DARKNESS = frozenset({"telemetry_dark", "telemetry_frozen"})
 #: Entities of work, not of machines: a user's bug is no reason against a node.
@@ -73,8 +73,9 @@ class Sight:
 class Snapshot:
     """Everything verdicts of one cluster need, as of ``at``. Never changes; make a new one.
 
-    ``stale``: when it was read, where it is judged later than that because the database does not answer. ``fine``: the
-    nodes of which nothing but good is known; ``scoped``: whether any hold keeps away the work of some only.
+    ``listed``: the exclusions and plans as rows. ``stale``: when it was read, where it is judged later than that
+    because the database does not answer. ``fine``: the nodes of which nothing but good is known; ``scoped``: whether
+    any hold keeps away the work of some only.
     """
 
     cluster: str
@@ -84,6 +85,7 @@ class Snapshot:
     troubles: Mapping[str, tuple[Trouble, ...]]
     dark: Mapping[str, str]
     fresh_s: float = FRESH_S
+    listed: tuple[Mapping[str, Any], ...] = ()
     stale: datetime | None = None
     fine: frozenset[str] = field(init=False)
     scoped: bool = field(init=False)
@@ -143,15 +145,17 @@ class Answer:
 def snapshot(session: Session, cluster: str, now: datetime, fresh_s: float = FRESH_S) -> Snapshot:
     """Read all of it in one session, so that the parts agree with each other."""
     live = incidents.live(session, cluster)
-    proposals = actions.standing(session, cluster)
+    proposals, held = actions.standing(session, cluster), actions.live_exclusions(session, cluster, now)
+    planned = {node: plan for plan in reversed(proposals) for node in kept_from(plan)}
     return Snapshot(
         cluster=cluster,
         at=now,
         nodes={row.name: _sight(row) for row in cluster_rows.sights(session, cluster)},
-        holds=_holds(actions.live_exclusions(session, cluster, now), proposals),
+        holds=_holds(held, proposals),
         troubles=_troubles(live),
         dark={row.node: row.headline for row in live if row.kind in DARKNESS and row.node},
         fresh_s=fresh_s,
+        listed=tuple(live_rows(session, held, planned)),
     )
 
 
@@ -167,7 +171,7 @@ def _sight(row: cluster_rows.Seen) -> Sight:
 def _holds(exclusions: Iterable[Exclusion], decisions: Iterable[Decision]) -> dict[str, tuple[Hold, ...]]:
     found: defaultdict[str, list[Hold]] = defaultdict(list)
     for row in exclusions:
-        found[row.node].append(Hold(row.origin, row.reason, row.owner, row.until))
+        found[row.node].append(Hold(row.origin, row.reason, row.owner, row.until, row.scope))
     for decision in decisions:
         for node in dict.fromkeys(kept_from(decision)):
             found[node].append(Hold("proposed", decision.sentence))

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from backend import writes
-from backend.answers import verdicts
-from backend.answers.ready import Page, Ready
+from backend.answers import exclusions
+from backend.answers.ready import Page, Ready, mark_of
 from backend.api.guard import Reader, Writer, watch_of
-from backend.api.nodes import json
+from backend.api.nodes import CONDITIONAL, json
 from backend.api.problems import Problem
 from backend.api.scopes import scopes_of
 from backend.api.snapshots import ready_of, snapshots_of
-from backend.api.words import Host, Reason, Remark, RowId
+from backend.api.waiting import Wait, answered
+from backend.api.words import Asked, Host, Reason, Remark, RowId
 from backend.clients import hostlist
-from backend.model.actions import Exclusion
-from backend.store import actions
 from backend.store import cluster as cluster_rows
 from backend.watch import Watch
 
@@ -71,6 +70,15 @@ class Reply(BaseModel):
     as_of: datetime
 
 
+class EarlierEnd(BaseModel):
+    """One change: by whom, why, and what its end was until then."""
+
+    at: datetime
+    by: str
+    until: datetime
+    reason: str
+
+
 class ExclusionRow(BaseModel):
     id: int | None = Field(description="null: a plan nobody has approved; it binds nobody.")
     node: str
@@ -83,6 +91,24 @@ class ExclusionRow(BaseModel):
     created_at: datetime
     until: datetime | None
     lifted_at: datetime | None = None
+    lifted_by: str = ""
+    lift_reason: str = ""
+    scope: str = Field("", description="Whose work alone, as in account:nlp; empty: everybody's.")
+    confidence: float | None = Field(None, description="How sure its incident is of the node, 0 to 1.")
+    evidence: list[str] = Field([], description="What its incident says about the node.")
+    history: list[EarlierEnd] = Field([], description="What was changed since it was made, oldest first.")
+
+
+class EndedRow(ExclusionRow):
+    ended_at: datetime
+    how: str = Field(examples=["lifted by dana"])
+    proof: Literal["right", "wrong", "open"] = Field(description="Whether it proved right; open: nobody can tell.")
+    why: str = Field(examples=["it broke again 3 days later: incident 812"])
+
+
+class EndedList(BaseModel):
+    items: list[EndedRow]
+    as_of: datetime
 
 
 class ExclusionList(BaseModel):
@@ -102,9 +128,23 @@ class NewExclusion(BaseModel):
     reason: Reason
     until: AwareDatetime | None = None
     hours: float | None = Field(None, gt=0, le=24 * 365)
+    scope: Annotated[str, StringConstraints(max_length=300)] = Field(
+        "", description="Whose work alone: job:ID, run:NAME, account:NAME or partition:NAME."
+    )
+
+
+class NewEnd(BaseModel):
+    """When an exclusion ends instead, and why."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"until": "2026-03-08T12:00:00Z"}]})
+    until: AwareDatetime
+    reason: Remark = ""
 
 
 Advisory = Annotated[bool, Query(description="Also what is only proposed or suspected; it binds nobody.")]
+Scopes = Annotated[
+    list[Annotated[str, StringConstraints(max_length=300)]] | None, Query(description="Whose work, as in account:nlp.")
+]
 Format = Annotated[Literal["json", "hostlist", "lines"], Query(alias="format")]
 
 
@@ -159,64 +199,52 @@ def _held_by(watch: Watch, job: str) -> list[str]:
     "",
     operation_id="list_exclusions",
     response_model=ExclusionList,
-    responses={200: {"content": {"text/plain": {"example": "gpu-[0007,0012]"}}}},
+    responses=CONDITIONAL | {200: {"content": {"text/plain": {"example": "gpu-[0007,0012]"}}}},
 )
-def list_exclusions(_: Reader, watch: WatchOf, shape: Format = "json", advisory: Advisory = False) -> Any:
+async def list_exclusions(
+    request: Request,
+    _: Reader,
+    watch: WatchOf,
+    shape: Format = "json",
+    advisory: Advisory = False,
+    scope: Scopes = None,
+    job: Annotated[Asked, Query(description="Also what is kept from the work of this job only.")] = "",
+    wait_s: Wait = 0.0,
+) -> Response:
     """Nodes that are kept from new work now: the binding ones; with ``advisory=1`` also what is only proposed.
 
-    ``format=hostlist`` is one line for ``sbatch --exclude``, ``format=lines`` one node a line; both are empty for none.
+    ``format=hostlist`` is one line for ``sbatch --exclude``, ``format=lines`` one node a line; both are empty for none,
+    and name what is kept from the work of some only where ``scope`` or ``job`` says that it is theirs.
     """
+    theirs = frozenset(scope or ()) | await scopes_of(request, watch, job)
+    media = "application/json" if shape == "json" else "text/plain; charset=utf-8"
+    return await answered(request, watch, lambda ready: listing(ready, shape, advisory, theirs), wait_s, media)
+
+
+def listing(ready: Ready, shape: str, advisory: bool, scopes: frozenset[str]) -> Page:
+    rows = [row for row in ready.seen.listed if row["binding"] or advisory]
+    names = {str(row["node"]) for row in rows if not row["scope"] or row["scope"] in scopes}
+    if shape == "json":
+        return ready.listed({"items": rows, "hostlist": hostlist.render(names)})
+    folded = shape == "hostlist"
+    said = [hostlist.render(names)] if folded and names else [] if folded else sorted(names, key=hostlist.natural)
+    text = "".join(f"{line}\n" for line in said).encode()
+    return Page(text, mark_of((shape.encode(), text)))
+
+
+@router.get("/ended", operation_id="list_ended_exclusions", response_model=EndedList)
+def list_ended(
+    _: Reader,
+    watch: WatchOf,
+    node: Asked = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Response:
+    """Exclusions that ended, newest first: how, and whether they proved right as far as anybody can tell."""
     now = watch.clock.now()
     with watch.store.read() as session:
-        rows = [_row(row) for row in actions.live_exclusions(session, watch.cluster, now)]
-        rows += _proposed(watch, session, {row["node"] for row in rows}) if advisory else []
-    rows = [row for row in rows if row["binding"] or advisory]
-    names = [str(row["node"]) for row in rows]
-    if shape == "hostlist":
-        return PlainTextResponse(hostlist.render(names) + "\n" if names else "")
-    if shape == "lines":
-        return PlainTextResponse("".join(f"{name}\n" for name in sorted(set(names), key=hostlist.natural)))
-    return json({"items": rows, "hostlist": hostlist.render(names), "as_of": now})
-
-
-def _row(row: Exclusion) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "node": row.node,
-        "origin": row.origin,
-        "binding": row.origin in verdicts.BINDING and row.lifted_at is None,
-        "owner": row.owner,
-        "reason": row.reason,
-        "kind": row.kind,
-        "incident": row.incident_id,
-        "created_at": row.created_at,
-        "until": row.until,
-        "lifted_at": row.lifted_at,
-    }
-
-
-def _proposed(watch: Watch, session: Any, held: set[str]) -> list[dict[str, Any]]:
-    """Plans that wait for somebody, one row a node that they would take out."""
-    rows = []
-    for decision in actions.standing(session, watch.cluster):
-        for node in dict.fromkeys(verdicts.kept_from(decision)):
-            if node not in held:
-                rows.append(
-                    {
-                        "id": None,
-                        "node": node,
-                        "origin": "proposed",
-                        "binding": False,
-                        "owner": "watchkeeper",
-                        "reason": decision.sentence,
-                        "kind": "",
-                        "incident": decision.incident_id,
-                        "created_at": decision.at,
-                        "until": None,
-                        "lifted_at": None,
-                    }
-                )
-    return rows
+        found = exclusions.ended(session, watch.cluster, now, limit, node=node)
+    items = [one.row | {"ended_at": one.at, "how": one.how, "proof": one.proof, "why": one.why} for one in found]
+    return json({"items": items, "as_of": now})
 
 
 @router.post("", operation_id="create_exclusion", response_model=ExclusionRow, status_code=201)
@@ -227,9 +255,17 @@ def create(request: Request, new: NewExclusion, person: Writer, watch: WatchOf) 
             422, "Give either until or hours, not both.", errors=[{"where": "body.hours", "what": "both given"}]
         )
     until = new.until or watch.clock.now() + timedelta(hours=new.hours or DEFAULT_HOURS)
-    row = writes.exclude(watch, new.node, person, new.reason, until)
+    row = writes.exclude(watch, new.node, person, new.reason, until, new.scope)
     snapshots_of(request).forget(watch.cluster)
-    return json(_row(row), 201)
+    return json(exclusions.row_of(row), 201)
+
+
+@router.patch("/{exclusion_id}", operation_id="extend_exclusion", response_model=ExclusionRow)
+def extend(request: Request, exclusion_id: RowId, end: NewEnd, person: Writer, watch: WatchOf) -> Response:
+    """Let an exclusion end at another time. Your own needs an operator; another's, or an approved one, an approver."""
+    row = writes.extend(watch, exclusion_id, person, end.until, end.reason)
+    snapshots_of(request).forget(watch.cluster)
+    return json(exclusions.row_of(row))
 
 
 @router.delete("/{exclusion_id:int}", operation_id="lift_exclusion", response_model=ExclusionRow)
@@ -240,7 +276,7 @@ def lift(
     watch: WatchOf,
     reason: Annotated[Remark, Query()] = "",
 ) -> Response:
-    """End an exclusion. What you made yourself needs an operator, what was approved an approver."""
+    """End an exclusion. Your own needs an operator; another's, or an approved one, an approver."""
     row = writes.lift(watch, exclusion_id, person, reason)
     snapshots_of(request).forget(watch.cluster)
-    return json(_row(row))
+    return json(exclusions.row_of(row))

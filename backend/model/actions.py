@@ -11,7 +11,11 @@ from backend.model.base import RowId, row_id, stored, when
 
 
 class Exclusion(SQLModel, table=True):
-    """Keeps new work from a node. ``origin``: person, approved or act (these bind); proposed does not."""
+    """Keeps new work from a node. ``origin``: person, approved or act (these bind); proposed does not.
+
+    ``scope``: whose work, as in job:41207, run:NAME, account:NAME or partition:NAME; "" = everybody's. ``past``: what
+    was changed since it was made, oldest first: {"at", "by", "until", "reason"}.
+    """
 
     __table_args__ = (Index("ix_exclusion_live", "cluster", "node", "lifted_at"),)
     id: int | None = row_id()
@@ -21,12 +25,30 @@ class Exclusion(SQLModel, table=True):
     origin: str
     reason: str
     kind: str = ""
+    scope: str = ""
     incident_id: int | None = Field(default=None, index=True, sa_type=RowId)
     created_at: datetime = when()
     until: datetime = when()
     lifted_at: datetime | None = when(default=None)
     lifted_by: str = ""
     lift_reason: str = ""
+    past: list[dict[str, Any]] = stored(list)
+
+
+class Advice(SQLModel, table=True):
+    """What was last answered about a job: the same question has the same answer until something changed.
+
+    ``mark`` is of all that it says; ``revision`` counts the answers about the job.
+    """
+
+    __table_args__ = (UniqueConstraint("cluster", "job", "revision"),)
+    id: int | None = row_id()
+    cluster: str
+    job: str
+    revision: int
+    at: datetime = when()
+    mark: str
+    body: dict[str, Any] = stored(dict)
 
 
 class Decision(SQLModel, table=True):

@@ -90,6 +90,8 @@ PROMISED = {
     ("GET", "/api/v1/exclusions"),
     ("POST", "/api/v1/exclusions"),
     ("DELETE", "/api/v1/exclusions/{exclusion_id}"),
+    ("PATCH", "/api/v1/exclusions/{exclusion_id}"),
+    ("GET", "/api/v1/exclusions/ended"),
     ("GET", "/api/v1/incidents"),
     ("GET", "/api/v1/incidents/{incident_id}"),
     ("GET", "/api/v1/incidents/{incident_id}/findings"),
