@@ -11,20 +11,17 @@ import cramjam
 import numpy as np
 
 from backend.facts import Batch, DeviceLabel
-from backend.ingest import wire
+from backend.ingest import protobuf, wire
 from backend.ingest.base import SourceError
 from backend.ingest.labels import Targets
+from backend.ingest.protobuf import CHUNK, FIXED64, VARINT, Malformed
 from backend.ingest.pushes import Pushes, dropped_of
 from backend.ingest.samples import Scraped, assemble
 from backend.ingest.versions import versions_of
 from detectors.catalogue import Catalogue
 
-#: A varint of 64 bits has at most this many bytes (protobuf encoding guide).
-VARINT_BYTES = 10
 #: Most of one push; senders send thousands. Repeats compress so well that a small block may hold what fills a machine.
 MAX_SERIES, MAX_SAMPLES, MAX_LABELS = 250_000, 500_000, 200
-VARINT, FIXED64, CHUNK, FIXED32 = 0, 1, 2, 5
-Field = tuple[int, int, int, int]
 
 
 def decode(
@@ -172,7 +169,10 @@ def unpacked(body: bytes, max_bytes: int) -> bytes:
 
 def _unpacked(body: bytes, max_bytes: int, pushes: Pushes | None = None) -> wire.Bytes:
     """The same as uint8[n]; with ``pushes`` in their room for it, words of which two are to spare."""
-    size, _ = _varint(memoryview(body), 0, len(body), "the snappy length")
+    try:
+        size, _ = protobuf.varint(memoryview(body), 0, len(body), "the snappy length")
+    except Malformed as error:
+        raise _malformed(error) from error
     if size > max_bytes:
         raise _bad(f"the block would unpack to {size} bytes, the limit is {max_bytes}", 0, _SMALLER)
     words = np.empty(size // 8 + 3, np.uint64) if pushes is None else pushes.room("raw", np.uint64, size // 8 + 3)
@@ -192,6 +192,10 @@ _ONE = "Send remote write 1.0: Content-Type application/x-protobuf, message prom
 
 def _bad(what: str, at: int, fix: str) -> SourceError:
     return SourceError(f"remote write, byte {at}: {what}. {fix}", permanent=True)
+
+
+def _malformed(error: Malformed) -> SourceError:
+    return _bad(error.what, error.at, "Send it again, whole." if error.cut else _ONE)
 
 
 def _request(raw: memoryview) -> tuple[list[Scraped], int]:
@@ -264,40 +268,9 @@ def _sample(raw: memoryview, start: int, end: int) -> tuple[float, float]:
     return time_ms / 1000.0, value
 
 
-def _fields(raw: memoryview, at: int, end: int) -> Iterator[Field]:
+def _fields(raw: memoryview, at: int, end: int) -> Iterator[protobuf.Field]:
     """The fields of one message: (number, wire type, start, end). For a varint ``end`` is its value."""
-    while at < end:
-        begin = at
-        tag, at = _varint(raw, at, end, "a field's tag")
-        number, kind = tag >> 3, tag & 7
-        if number == 0:
-            raise _bad("field number 0", begin, _ONE)
-        if kind == VARINT:
-            start = at
-            value, at = _varint(raw, at, end, f"field {number}")
-            yield number, kind, start, value
-            continue
-        if kind == CHUNK:
-            size, at = _varint(raw, at, end, f"the length of field {number}")
-        elif kind in (FIXED64, FIXED32):
-            size = 8 if kind == FIXED64 else 4
-        else:
-            raise _bad(f"wire type {kind}", begin, _ONE)
-        if size > end - at:
-            raise _bad(f"field {number} needs {size} bytes and {end - at} are left", begin, "Send it again, whole.")
-        yield number, kind, at, at + size
-        at += size
-
-
-def _varint(raw: memoryview, at: int, end: int, what: str) -> tuple[int, int]:
-    """(value below 2^64, position after it)."""
-    begin, value = at, 0
-    for shift in range(0, 7 * VARINT_BYTES, 7):
-        if at >= end:
-            raise _bad(f"{what} is cut off", begin, "Send it again, whole.")
-        byte = raw[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, at
-    raise _bad(f"{what} is no varint", begin, _ONE)
+    try:
+        yield from protobuf.spans(raw, at, end)
+    except Malformed as error:
+        raise _malformed(error) from error
