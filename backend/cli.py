@@ -192,6 +192,7 @@ def _exclusions(ask: Words) -> None:
     _ask(ask)
     ask.add_argument("--format", choices=("table", "hostlist", "lines"), default="table")
     ask.add_argument("--advisory", action="store_true", help="include what is only proposed")
+    ask.add_argument("--scope", action="append", default=[], help="also what is kept from this work, as in account:nlp")
 
 
 def _alerts(alerts: Words) -> None:

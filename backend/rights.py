@@ -72,6 +72,8 @@ TABLE: Mapping[str, Rule] = {
     **{f"POST {path}": Rule("ingest", "cluster", True) for path in _PUSHES.split()},
     **{f"GET {path}": Rule("open", "open") for path in _OPEN.split()},
     "POST /api/v1/exclusions/query": Rule("read", "cluster"),
+    "POST /api/v1/k8s/filter": Rule("read", "cluster"),
+    "POST /api/v1/k8s/prioritize": Rule("read", "cluster"),
     "POST /api/v1/exclusions": Rule("exclude", "whole", True),
     "DELETE /api/v1/exclusions/{exclusion_id}": Rule("lift", "whole", True),
     "PATCH /api/v1/exclusions/{exclusion_id}": Rule("lift", "whole", True),

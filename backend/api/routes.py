@@ -14,6 +14,7 @@ from backend.api import (
     incidents,
     ingest,
     joblogs,
+    k8s,
     labels,
     nodes,
     orders,
@@ -57,6 +58,7 @@ def routers() -> tuple[APIRouter, ...]:
         training.router,
         *cost,
         joblogs.router,
+        k8s.router,
     )
 
 

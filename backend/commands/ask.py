@@ -74,7 +74,7 @@ def answered(
     return 0
 
 
-def show(arguments: argparse.Namespace, path: str, columns: Sequence[str], /, **params: str) -> int:
+def show(arguments: argparse.Namespace, path: str, columns: Sequence[str], /, **params: str | list[str]) -> int:
     """Print a list route as it is (--json) or as a table of ``columns``."""
     return answered(arguments, path, lambda body: table(items_of(body), columns), **params)
 
@@ -120,9 +120,10 @@ def incidents(arguments: argparse.Namespace) -> int:
 
 
 def exclusions(arguments: argparse.Namespace) -> int:
-    more = {"advisory": "1"} if arguments.advisory else {}
+    more: dict[str, str | list[str]] = {"advisory": "1"} if arguments.advisory else {}
+    more |= {"scope": arguments.scope} if arguments.scope else {}
     if arguments.format == "table" or arguments.json:
-        return show(arguments, "exclusions", ("id", "node", "origin", "owner", "until", "reason"), **more)
+        return show(arguments, "exclusions", ("id", "node", "origin", "owner", "scope", "until", "reason"), **more)
     try:
         answer = ask(arguments, "exclusions", "text/plain", format=arguments.format, **more)
     except AskError as error:

@@ -92,6 +92,8 @@ PROMISED = {
     ("DELETE", "/api/v1/exclusions/{exclusion_id}"),
     ("PATCH", "/api/v1/exclusions/{exclusion_id}"),
     ("GET", "/api/v1/exclusions/ended"),
+    ("POST", "/api/v1/k8s/filter"),
+    ("POST", "/api/v1/k8s/prioritize"),
     ("GET", "/api/v1/incidents"),
     ("GET", "/api/v1/incidents/{incident_id}"),
     ("GET", "/api/v1/incidents/{incident_id}/findings"),
