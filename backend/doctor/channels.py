@@ -40,9 +40,7 @@ def email(settings: Email | None, context: ssl.SSLContext | None = None) -> Iter
 def slack(settings: Slack | None) -> Iterator[Line]:
     """Addresses and tokens are looked at and not called: a webhook can only be tried by posting to everybody."""
     if settings is None:
-        yield off(
-            "slack", "no [slack]: nobody is told by Slack", "Add [slack] with webhook_url_file or a bot."
-        )
+        yield off("slack", "no [slack]: nobody is told by Slack", "Add [slack] with webhook_url_file or a bot.")
         return
     if settings.bot_token is not None:
         yield from _bot(settings)
@@ -72,9 +70,10 @@ def others(settings: Settings) -> Iterator[Line]:
     names = ("pagerduty", "teams", "webhook", "apprise", "alertmanager")
     found = [name for name in names if getattr(settings, name) is not None]
     if found:
-        yield ok(
-            "channels", f"{', '.join(found)}: not called; try one with watchkeeper notify test --channel {found[0]}"
-        )
+        text = f"{', '.join(found)} are not called; watchkeeper notify test --channel {found[0]} tries one"
+        yield ok("channels", text)
+    else:
+        yield off("channels", "no pager, Teams, webhook, Apprise or Alertmanager is told", "")
 
 
 def links(settings: Settings) -> Iterator[Line]:

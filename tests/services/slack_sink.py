@@ -20,7 +20,7 @@ ANSWERS: dict[Mode, tuple[int, dict[str, str], str]] = {
     Mode.LIMIT: (429, {"Retry-After": "37"}, "rate_limited"),
     Mode.BROKEN: (500, {}, "fatal_error"),
 }
-LIMITS = {"header": 150, "section": 3000, "field": 2000}
+LIMITS = {"header": 150, "section": 3000, "field": 2000, "button": 75, "confirm_title": 100, "confirm_text": 300}
 BLOCKS, WHOLE = 50, 13_200
 
 
@@ -112,7 +112,10 @@ def texts(block: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "text" in block:
         yield block["type"], block["text"]["text"]
     yield from (("field", field["text"]) for field in block.get("fields", []))
-    yield from (("context", element["text"]) for element in block.get("elements", []))
+    for element in block.get("elements", []):
+        yield ("button", element["text"]["text"]) if element["type"] == "button" else ("context", element["text"])
+        for part in ("title", "text") if "confirm" in element else ():
+            yield f"confirm_{part}", element["confirm"][part]["text"]
 
 
 def units(text: str) -> int:

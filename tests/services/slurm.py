@@ -54,6 +54,7 @@ MinJobAge=300
 JobRequeue=1
 GresTypes=gpu
 PropagateResourceLimits=NONE
+RebootProgram=/bin/true
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 {more}{nodes}
 PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -147,8 +148,17 @@ class SlurmCluster:
         for name in self.nodes:
             if name not in self.running:
                 self.start_node(name)
+            self._up_again(name)
             self.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
         self.wait("idle nodes", self.idle)
+
+    def _up_again(self, name: str) -> None:
+        """A node that a test had rebooted comes up: its slurmd starts anew and says that it booted."""
+        if "REBOOT" not in self.run("scontrol", "show", "node", name, check=False):
+            return
+        self.run("scontrol", "cancel_reboot", name, check=False)
+        _end(self.running.pop(name), signal.SIGTERM)
+        self._start(name, "slurmd", "-D", "-b", "-N", name, "-f", str(self.conf))
 
     def stop(self) -> None:
         if "slurmctld" in self.running:
