@@ -14,13 +14,15 @@ from backend.security.redact import redact
 from detectors.joblog.ends import end_of
 from detectors.joblog.learned import Likeness, Model
 from detectors.joblog.outcome import NAMESPACE, RESEMBLANCE
-from detectors.joblog.reading import LogReader, Rules, Sheet
+from detectors.joblog.reading import LogReader, Room, Rules, Sheet
 from detectors.joblog.recall import excerpt_of_job, recalled
 from detectors.joblog.rules import CLEAN
 from detectors.joblog.verdict import Verdict, judge
 
 #: Logs that are read at the same time; of a larger job the first ranks that print are heard.
 MOST_READERS = 4_096
+#: Hits that all of them hold together, about 1 KB each; beyond it each keeps its first few.
+MOST_HITS = 50_000
 #: What each of them may hold back to tell encoding and wrapping from, in bytes: of many small logs all is held.
 HEAD = 8_192
 #: Attempts whose end was judged, remembered so that they are not judged at every read.
@@ -58,6 +60,7 @@ class Verdicts:
     unsaved: list[RawEvent] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     unheard: int = 0
+    room: Room = field(default_factory=lambda: Room(MOST_HITS))
     learned: Model | None = None
 
     def take(self, batch: Batch, now: float) -> tuple[RawEvent, ...]:
@@ -105,7 +108,7 @@ class Verdicts:
             if len(self.readers) >= MOST_READERS:
                 self.unheard += 1
                 return
-            reader = self.readers[key] = LogReader(self.rules, file.path, excerpt=True, head=HEAD)
+            reader = self.readers[key] = LogReader(self.rules, file.path, excerpt=True, head=HEAD, room=self.room)
             if place.rpartition(":")[2] not in ("0", ""):
                 self.partly.add(key[:2])
         reader.feed(chunk)

@@ -30,6 +30,8 @@ from detectors.scan import Scanner
 KEPT_OF_A_RULE = 3
 #: Hits and marks of one log that are kept at all.
 KEPT_HITS = 400
+#: Of a log that finds the room of all used up only the first so many: the first cause is among them.
+LEAST_HITS = 8
 KEPT_MARKS = 96
 #: Lines at the head of a log, at the tail of each block, and behind a hit, that are looked at for signs of life,
 #: hosts and times.
@@ -59,6 +61,13 @@ class Rules:
 
 
 @dataclass(slots=True)
+class Room:
+    """How many more hits all readers that share it may hold together; below 0 each holds its first few."""
+
+    left: int
+
+
+@dataclass(slots=True)
 class Sheet:
     """What one log says, in times of its own clock. ``done``: bytes up to the last line that says it ended well;
     ``excerpt``: its telling lines, where the reader was asked to keep them."""
@@ -82,10 +91,13 @@ class Sheet:
 
 class LogReader:
     """Feed chunks as they come, then close. O(size) time; memory is one block and what the sheet keeps. ``head``: the
-    bytes from which encoding and wrapping are told, held until there are so many."""
+    bytes from which encoding and wrapping are told, held until there are so many. ``room``: what readers of many logs
+    share, so that all together hold a bounded number of hits."""
 
-    def __init__(self, rules: Rules, path: str, *, excerpt: bool = False, head: int = HEAD) -> None:
-        self._rules, self._head = rules, head
+    def __init__(
+        self, rules: Rules, path: str, *, excerpt: bool = False, head: int = HEAD, room: Room | None = None
+    ) -> None:
+        self._rules, self._head, self._room = rules, head, room
         self._window = Window() if excerpt else None
         self._sheet = Sheet(path, rank_of(path), host_of(path))
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -116,6 +128,8 @@ class LogReader:
             self._tell()
         self._drain(last=True)
         sheet = self._sheet
+        if self._room is not None:
+            self._room.left += len(sheet.hits)
         sheet.lines = self._lines + self._open
         if self._window is not None:
             sheet.excerpt = self._window.lines(hit.text for hit in sheet.hits if hit.level in ("cause", "surface"))
@@ -208,7 +222,8 @@ class LogReader:
         host = line.host if own and hit.log_class != "node_fail" else host_in(text) or line.host
         key = (hit.rule.name, rank)
         self._counts[key] += 1
-        if self._counts[key] > KEPT_OF_A_RULE or len(self._sheet.hits) >= KEPT_HITS:
+        room = KEPT_HITS if self._room is None or self._room.left > 0 else LEAST_HITS
+        if self._counts[key] > KEPT_OF_A_RULE or len(self._sheet.hits) >= room:
             self._sheet.dropped += 1
             return
         named = hit.level in ("cause", "surface", "symptom")
@@ -217,6 +232,8 @@ class LogReader:
         chained = self._chained and named
         self._chained, self._ignored = self._chained and not named, self._ignored and not named
         at = line.at if line.at is not None else self._time_before(block, start)
+        if self._room is not None:
+            self._room.left -= 1
         self._sheet.hits.append(
             hit._replace(
                 text=kept(text),

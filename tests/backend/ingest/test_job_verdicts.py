@@ -12,7 +12,7 @@ from backend.ingest.job_verdicts import Verdicts
 from backend.ingest.joblogs import JobFile
 from detectors.joblog.fitting import fit
 from detectors.joblog.learned import Model
-from detectors.joblog.reading import Rules
+from detectors.joblog.reading import LEAST_HITS, Room, Rules
 from detectors.packaged import log_rules
 from tests.detectors.joblog.failures import failures
 
@@ -113,3 +113,15 @@ def test_a_rule_outranks_every_resemblance_and_a_strange_log_stays_unknown() -> 
     assert ruled.code == "cuda_oom" and "by" not in ruled.attrs
     (strange,) = heard(attempt(), ("/logs/71.out", b"gasket of pump 3 failed\n"), learned=learned)
     assert strange.code == "unknown_insufficient_evidence" and "by" not in strange.attrs
+
+
+def test_all_logs_together_hold_a_bounded_number_of_hits_and_the_first_cause_stays() -> None:
+    many = b"".join(
+        b"rank %d: RuntimeError: broken %d\nrank %d: ValueError: no %d\n" % (n, n, n, n) for n in range(200)
+    )
+    listener = Verdicts(RULES, room=Room(100))
+    for rank in range(20):
+        listener.hear(JobFile("71", 1, f"rank{rank}.log"), OOM + b"x" * 9_000 + b"\n" + many, "8:12:0", 1_500.0)
+    assert listener.room.left > -20 * LEAST_HITS
+    assert listener.ended(attempt(), [], 2_030.0)[0].code == "cuda_oom"
+    assert listener.room.left == 100 and not listener.readers
