@@ -1,4 +1,4 @@
-"""The hand on Slurm: drains, resumes and requeues, each read before and after, never over another's drain.
+"""The hand on Slurm: drains, resumes, requeues and reboots, each read before and after, never over another's drain.
 
 Between our last read and Slurm's answer to the call another owner may act: Slurm has no conditional update. That
 window is one command wide; each Outcome carries an upper bound of it as ``window_ms`` (about 30 ms on an idle
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,6 +23,10 @@ from backend.facts import SCHEDULES, NodeFacts, OrderFacts, Outcome, Verb
 
 #: Reasons that Slurm itself writes on a node that went down: a state, nobody's decision (man slurm.conf).
 SLURMS_OWN = ("not responding", "node unexpectedly rebooted")
+#: How often it is asked whether nodes can be rebooted, s.
+ASK_AGAIN_S = 600.0
+#: Boot times closer than this are of one boot, s.
+SAME_BOOT_S = 60.0
 _INCIDENT = re.compile(r"\binc=(\d+)\b")
 
 
@@ -33,6 +37,8 @@ class SlurmBackend:
     def __init__(self, cli: Slurm, clock: Clock) -> None:
         self._cli = cli
         self._clock = clock
+        self._asked: datetime | None = None
+        self._reboots = False
 
     @property
     def name(self) -> str:
@@ -40,7 +46,13 @@ class SlurmBackend:
 
     @property
     def can(self) -> frozenset[Verb]:
-        return SCHEDULES
+        """Reboots only where slurm.conf names a RebootProgram; asked again now and then."""
+        now = self._clock.now()
+        if self._asked is None or abs((now - self._asked).total_seconds()) > ASK_AGAIN_S:
+            self._asked = now
+            with suppress(SlurmError):  # a controller that does not answer keeps what was known
+                self._reboots = self._cli.reboots()
+        return SCHEDULES | {Verb.REBOOT} if self._reboots else SCHEDULES
 
     def inventory(self) -> Sequence[NodeFacts]:
         with _asking():
@@ -71,6 +83,8 @@ class SlurmBackend:
                 return self._resume(order)
             case Verb.REQUEUE:
                 return self._requeue(order)
+            case Verb.REBOOT:
+                return self._reboot(order)
             case _:
                 raise unable(self.name, order.verb)
 
@@ -78,6 +92,8 @@ class SlurmBackend:
         if order.verb is Verb.REQUEUE:
             return self._settle_requeue(order)
         node = self.read(order.node)
+        if order.verb is Verb.REBOOT:
+            return _settle_reboot(node, order)
         mine = _meant(node, order)
         drains = "DRAIN" in node.flags
         if drains and not mine:
@@ -127,6 +143,24 @@ class SlurmBackend:
             raise ActionError(f"{_holder(after)}, in the same moment as our resume; left as it is", permanent=True)
         works = f"but Slurm calls it {after.state}: {after.reason or 'no reason'}" if after.out else "and takes work"
         return Outcome(True, f"{order.node} is no longer drained, {works}.", {"window_ms": window} | _by(way))
+
+    # --- reboot -----------------------------------------------------------------------------------------------------
+
+    def _reboot(self, order: OrderFacts) -> Outcome:
+        at = self._clock.now()
+        before = self.read(order.node)
+        if _booted_since(before, order):
+            return Outcome(False, f"{order.node} has been rebooted since this was asked for. It was already so.")
+        if _reboots_now(before):
+            return Outcome(False, f"{order.node} is being rebooted already.", {"state": before.state})
+        if "DRAIN" not in before.flags or not _ours(before):
+            raise ActionError(f"{_holder(before)}; Watchkeeper reboots only what it drained", permanent=True)
+        if before.jobs:
+            raise ActionError(f"job {', '.join(before.jobs)} still runs on {order.node}; it is not rebooted")
+        with _asking():
+            way = self._cli.reboot(order.node)
+        told = {"window_ms": self._window(at), "boot_at": f"{before.boot_at or 0:.0f}"}
+        return Outcome(True, f"{order.node} restarts by Slurm's RebootProgram and stays drained.", told | _by(way))
 
     # --- requeue ----------------------------------------------------------------------------------------------------
 
@@ -212,6 +246,25 @@ def _asking() -> Iterator[None]:
 def _by(way: str) -> dict[str, str]:
     """By which other way a call went, and why, where it did."""
     return {"way": way} if way else {}
+
+
+def _reboots_now(node: NodeFacts) -> bool:
+    return any(flag.startswith("REBOOT") for flag in node.flags)
+
+
+def _booted_since(node: NodeFacts, order: OrderFacts) -> bool:
+    """By the boot times that slurmd tells; counted back from the uptime, they may differ by some seconds."""
+    before = float(order.witness.get("boot_at") or 0)
+    return bool(before and node.boot_at and node.boot_at > before + SAME_BOOT_S)
+
+
+def _settle_reboot(node: NodeFacts, order: OrderFacts) -> Outcome | None:
+    """A newer boot, or a reboot under way, proves that it was sent. Where no boot time is told, nothing can."""
+    if _booted_since(node, order) or _reboots_now(node) or "reboot" in node.reason.lower():
+        return Outcome(True, f"{node.name} was rebooted, or is about to be. Read after a restart.")
+    if not node.boot_at or not float(order.witness.get("boot_at") or 0):
+        raise ActionError(f"Slurm does not tell when {node.name} booted; nothing can tell", permanent=True)
+    return None
 
 
 def _ours(node: NodeFacts) -> bool:

@@ -215,6 +215,17 @@ class SlurmCli:
         self._ask("scontrol", "update", f"JobId={job}", f"ExcNodeList={render(nodes)}")
         return ""
 
+    def reboots(self) -> bool:
+        """Whether slurm.conf names a RebootProgram."""
+        return self.settings().get("RebootProgram", "(null)") not in ("", "(null)")
+
+    def reboot(self, name: str) -> str:
+        """Restarts a node once it is idle. Neither ASAP nor nextstate: both would end the drain when it is up again,
+        before anybody has looked at it (man scontrol, reboot)."""
+        check_node(name)
+        self._ask("scontrol", "reboot", name)
+        return ""
+
     def token(self, lifespan_s: int, user: str = "") -> str:
         """A new JWT for slurmrestd. Needs auth/jwt at the controller; for another user, root or SlurmUser."""
         for_user = (f"username={user}",) if user else ()

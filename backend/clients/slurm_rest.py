@@ -168,6 +168,16 @@ class SlurmRest:
         cli, why = self._instead("change a job's excluded nodes", EXCLUDES)
         return cli.exclude(job, nodes) or why
 
+    def reboots(self) -> bool:
+        """Only scontrol reboots nodes: no slurmrestd has a route for it."""
+        return self._cli is not None and self._cli.reboots()
+
+    def reboot(self, name: str) -> str:
+        if self._cli is None:
+            fix = "Set cli = true under [cluster.slurm] where scontrol works."
+            raise SlurmError(f"slurmrestd cannot reboot nodes, and scontrol may not be used. {fix}", permanent=True)
+        return self._cli.reboot(name) or "by scontrol, because slurmrestd cannot reboot nodes"
+
     def _instead(self, what: str, since: int) -> tuple[SlurmCli, str]:
         """The commands, for what this slurmrestd cannot do, and the clause that says so."""
         release = RELEASES.get(self.api(), self._release)

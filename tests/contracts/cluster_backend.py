@@ -280,6 +280,49 @@ def check_another_owner_after_the_crash_is_never_called_ours(world: World) -> No
     assert owned_by_other(world.backend().read(node))
 
 
+# --- reboots ----------------------------------------------------------------------------------------------------------
+
+
+def check_a_reboot_is_sent_once_to_what_we_drained_and_leaves_it_drained(world: World) -> None:
+    backend = world.backend()
+    if Verb.REBOOT not in backend.can:
+        return
+    node = drained(world, world.free_node()).node
+    poll("boot time", lambda: bool(backend.read(node).boot_at))
+    sent = claimed(backend, order(Verb.REBOOT, node))
+    assert world.backend().settle(sent) is None, "a crash before the call"
+    outcome = backend.perform(sent)
+    assert outcome.changed and node in outcome.text
+    again = world.backend().settle(sent)
+    assert again is not None and again.changed, "a crash after the call"
+    assert not world.backend().perform(sent).changed
+    assert "DRAIN" in backend.read(node).flags and backend.read(node).reason_owner == "watchkeeper"
+
+
+def check_nobody_elses_node_is_rebooted(world: World) -> None:
+    backend = world.backend()
+    if Verb.REBOOT not in backend.can:
+        return
+    node = world.free_node()
+    with pytest.raises(ActionError):
+        backend.perform(claimed(backend, order(Verb.REBOOT, node)))
+    world.drain_by_other(node, FOREIGN)
+    with pytest.raises(ActionError, match=FOREIGN) as refused:
+        backend.perform(claimed(backend, order(Verb.REBOOT, node)))
+    assert refused.value.permanent and owned_by_other(backend.read(node))
+
+
+def check_a_reboot_that_nothing_can_prove_is_a_permanent_doubt(world: World) -> None:
+    backend = world.backend()
+    if Verb.REBOOT not in backend.can:
+        return
+    node = drained(world, world.free_node()).node
+    unproven = replace(claimed(backend, order(Verb.REBOOT, node)), witness={"boot_at": "0"})
+    with pytest.raises(ActionError) as doubt:
+        backend.settle(unproven)
+    assert doubt.value.permanent
+
+
 # --- a cluster that does not answer ---------------------------------------------------------------------------------
 
 
@@ -319,5 +362,8 @@ CHECKS: tuple[Callable[[World], None], ...] = (
     check_a_crash_before_the_call_settles_as_not_done,
     check_a_crash_after_the_call_settles_as_done,
     check_another_owner_after_the_crash_is_never_called_ours,
+    check_a_reboot_is_sent_once_to_what_we_drained_and_leaves_it_drained,
+    check_nobody_elses_node_is_rebooted,
+    check_a_reboot_that_nothing_can_prove_is_a_permanent_doubt,
     check_silence_is_an_error_that_may_pass,
 )
