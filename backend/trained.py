@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from backend.facts import CheckpointFacts, StepFacts
 from backend.ingest.base import SourceError
-from backend.reliability.history import StepTable, joined
+from backend.reliability.history import StepTable, joined, members_of
 
 STEP = np.dtype(
     [
@@ -132,7 +132,7 @@ def _parted(rows: Iterable[Any]) -> list[tuple[tuple[str, str, str], list[Any]]]
 
 def _step(row: StepFacts) -> tuple[float | int, ...]:
     floats = (row.step_time_s, row.loss, row.grad_norm, row.tokens)
-    counts = (row.rank, row.replicas_live, row.replicas_total)
+    counts = (row.rank, members_of(row), row.replicas_total)
     return (
         row.at,
         row.step,
@@ -166,6 +166,7 @@ def _table(rows: NDArray[Any], run: str, job: str, start: float, end: float) -> 
         step_s=rows["step_s"].astype(np.float64),
         live=counts["live"],
         total=counts["total"],
+        tokens=rows["tokens"].astype(np.float64),
         rank=rows["rank"].astype(np.int64),
         job_of=none,
         run_of=none,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -132,13 +132,23 @@ class _Known:
 
 
 def _run_account(judging: _Judging, evidence: dict[int, Evidence], run: Run) -> RunAccount:
-    known = {id(a): _known(judging.history, a, evidence.get(id(a))) for a in run.attempts}
+    known = _with_strides({id(a): _known(judging.history, a, evidence.get(id(a))) for a in run.attempts})
     checkpoints = tuple(c for a in run.attempts for c in known[id(a)].evidence.checkpoints)
     paces = [k.progress.pace_s for k in known.values() if np.isfinite(k.progress.pace_s)]
     pace_s = float(np.median(paces)) if paces else float("nan")
     saves_known = bool(checkpoints) or judging.history.checkpoints_whole
     lanes = [_lane_accounts(judging, lane, known, saves_known, bool(checkpoints), pace_s) for lane in run.lanes]
     return RunAccount(run, tuple(lanes), checkpoints, pace_s)
+
+
+def _with_strides(known: dict[int, _Known]) -> dict[int, _Known]:
+    """Attempts with one row alone step as many steps a row as the others of their run."""
+    told = [k.progress.stride for k in known.values() if k.progress.stride]
+    if not told or len(told) == len(known):
+        return known
+    usual = int(np.median(told))
+    alone = {key: k for key, k in known.items() if len(k.progress.at) and not k.progress.stride}
+    return known | {key: replace(k, progress=replace(k.progress, stride=usual)) for key, k in alone.items()}
 
 
 def _known(history: History, attempt: AttemptFacts, evidence: Evidence | None) -> _Known:

@@ -30,7 +30,9 @@ class StepTable:
     """Rows of training as columns of one length n, in any order.
 
     at: unix s, when the row's last step ended. step_s: seconds of one step, NaN = not said. live, total: replicas, NaN
-    = not said. job_of, run_of: places in ``jobs`` and ``runs``; "" stands for not said. ``rank`` -1 = not said.
+    = not said; live 0 where too few for the run's quorum were there, so that the step was not committed. tokens: merged
+    in the row, NaN = not said. job_of, run_of: places in ``jobs`` and ``runs``; "" stands for not said. ``rank`` -1 =
+    not said.
     """
 
     at: Floats
@@ -38,6 +40,7 @@ class StepTable:
     step_s: Floats
     live: Floats
     total: Floats
+    tokens: Floats
     rank: Ints
     job_of: Ints
     run_of: Ints
@@ -53,8 +56,9 @@ class StepTable:
             at=np.array([row.at for row in rows], np.float64),
             step=np.array([row.step for row in rows], np.int64),
             step_s=_floats(row.step_time_s for row in rows),
-            live=_floats(row.replicas_live for row in rows),
+            live=_floats(members_of(row) for row in rows),
             total=_floats(row.replicas_total for row in rows),
+            tokens=_floats(row.tokens for row in rows),
             rank=np.array([-1 if row.rank is None else row.rank for row in rows], np.int64),
             job_of=np.array([jobs[row.job] for row in rows], np.int64),
             run_of=np.array([runs[row.run] for row in rows], np.int64),
@@ -74,10 +78,19 @@ class StepTable:
             step_s=self.step_s[which],
             live=self.live[which],
             total=self.total[which],
+            tokens=self.tokens[which],
             rank=self.rank[which],
             job_of=self.job_of[which],
             run_of=self.run_of[which],
         )
+
+
+def members_of(row: StepFacts) -> int | None:
+    """Replicas whose work of this row counts: none where fewer lived than the row's own ``quorum`` asks for."""
+    quorum = row.attrs.get("quorum")
+    if row.replicas_live is not None and isinstance(quorum, int | float) and row.replicas_live < quorum:
+        return 0
+    return row.replicas_live
 
 
 def _places(names: Iterable[str]) -> dict[str, int]:
@@ -104,6 +117,7 @@ def joined(parts: Sequence[StepTable]) -> StepTable:
         step_s=np.concatenate([part.step_s for part in parts]),
         live=np.concatenate([part.live for part in parts]),
         total=np.concatenate([part.total for part in parts]),
+        tokens=np.concatenate([part.tokens for part in parts]),
         rank=np.concatenate([part.rank for part in parts]),
         job_of=np.concatenate([_moved(part.job_of, part.jobs, job_at) for part in parts]),
         run_of=np.concatenate([_moved(part.run_of, part.runs, run_at) for part in parts]),

@@ -18,8 +18,8 @@ class Progress:
     """Finished steps of one attempt in order of time: several ranks and repeated rows are one row.
 
     at, step, step_s, weight are of one length: weight is the share of replicas that lived, 1 where not said.
-    stride: steps a row. gap_s: the median distance of rows; pace_s: the median length of a step; both NaN where
-    nothing says it.
+    stride: steps a row, 0 = one row alone does not say. gap_s: the median distance of rows; pace_s: the median length
+    of a step; both NaN where nothing says it.
     """
 
     at: Floats
@@ -33,7 +33,7 @@ class Progress:
     def own_s(self, first: int, before: int | None) -> float:
         """Seconds of the own steps of row ``first``, the first one after a start or a load. ``before``: the step that
         was loaded, None = not said."""
-        steps = self.stride
+        steps = max(self.stride, 1)
         if before is not None and 0 < self.step[first] - before < steps:
             steps = int(self.step[first] - before)
         length = self.step_s[first] if np.isfinite(self.step_s[first]) else self.pace_s
@@ -50,15 +50,15 @@ class Progress:
 def progress(rows: StepTable, loads: Floats) -> Progress:
     """Of the rows of one attempt in any order. ``loads``: when loads ended; the same step after a load is a new one."""
     if not len(rows):
-        return Progress(rows.at, rows.step, rows.step_s, rows.at, 1, float("nan"), float("nan"))
+        return Progress(rows.at, rows.step, rows.step_s, rows.at, 0, float("nan"), float("nan"))
     rows = rows.take(_one_a_step(rows, loads))
     gaps, strides = np.diff(rows.at), np.diff(rows.step)
     rising = strides[strides > 0]
-    stride = int(np.median(rising)) if len(rising) else 1
+    stride = max(int(np.median(rising)), 1) if len(rising) else 0
     told = rows.step_s[np.isfinite(rows.step_s) & (rows.step_s > 0)]
     gap_s = float(np.median(gaps)) if len(gaps) else float("nan")
-    pace_s = float(np.median(told)) if len(told) else gap_s / stride
-    return Progress(rows.at, rows.step, rows.step_s, _weight(rows), max(stride, 1), gap_s, pace_s)
+    pace_s = float(np.median(told)) if len(told) else gap_s / max(stride, 1)
+    return Progress(rows.at, rows.step, rows.step_s, _weight(rows), stride, gap_s, pace_s)
 
 
 def _one_a_step(rows: StepTable, loads: Floats) -> NDArray[np.int64]:
@@ -74,7 +74,13 @@ def _one_a_step(rows: StepTable, loads: Floats) -> NDArray[np.int64]:
 
 
 def _weight(rows: StepTable) -> Floats:
+    """The share of the work that was merged, by tokens where rows of the whole run tell how many there are, else by
+    replicas; 1 where neither is said."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share = rows.live / rows.total
     weight: Floats = np.where(np.isfinite(share), np.clip(share, 0.0, 1.0), 1.0)
+    full = rows.tokens[(share >= 1) & (rows.tokens > 0)]
+    if len(full):  # what was merged says more than who was there: one that joins late or lags brings nothing yet
+        merged = np.clip(rows.tokens / float(np.median(full)), 0.0, 1.0)
+        weight = np.where(np.isfinite(share) & (weight > 0) & np.isfinite(merged), merged, weight)
     return weight

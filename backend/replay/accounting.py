@@ -121,6 +121,7 @@ def _table(block: StepBlock, names: tuple[str, ...]) -> StepTable:
         step_s=block.step_s,
         live=block.live,
         total=block.total,
+        tokens=block.tokens,
         rank=block.rank.astype(np.int64),
         job_of=block.job.astype(np.int64),
         run_of=block.run.astype(np.int64),

@@ -118,10 +118,11 @@ class SortedSteps:
 
     def blocks(self) -> Iterator[StepBlock]:
         """The rows as columns, piece by piece in the order of arrival."""
-        for _, ts, run, job, step, _, _, step_s, _, said, rank, live, total, *_ in self.rows.blocks():
+        for _, ts, run, job, step, _, _, step_s, tokens, said, rank, live, total, *_ in self.rows.blocks():
             timed = said >> _NUMBERS.index("step_time_s") & 1 > 0
+            merged = np.where(said >> _NUMBERS.index("tokens") & 1 > 0, tokens, np.nan)
             yield StepBlock(
-                ts, run, job, step, np.where(timed, step_s, np.nan), rank, _members(live), _members(total)
+                ts, run, job, step, np.where(timed, step_s, np.nan), rank, _members(live), _members(total), merged
             )  # fmt: skip
 
     def batches(self, round_s: float) -> Iterator[tuple[float, Batch]]:
@@ -141,6 +142,7 @@ class StepBlock(NamedTuple):
     rank: NDArray[np.int32]
     live: NDArray[np.float64]
     total: NDArray[np.float64]
+    tokens: NDArray[np.float64]
 
 
 def _members(column: NDArray[np.int32]) -> NDArray[np.float64]:

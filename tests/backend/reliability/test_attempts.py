@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,39 @@ def test_a_lost_replica_costs_its_share() -> None:
     assert share.weighted is not None and share.ettr is not None
     assert share.weighted.middle == pytest.approx((1800 - 225) / 2000)
     assert share.ettr.middle == pytest.approx(0.9)
+
+
+def test_what_was_merged_says_more_than_who_was_there() -> None:
+    rows = steps(110, 1000, 10, replicas_live=4, replicas_total=4, tokens=400.0)
+    rows += steps(1010, 1400, 10, from_step=90, replicas_live=3, replicas_total=4, tokens=300.0)
+    rows += steps(1410, 1900, 10, from_step=130, replicas_live=4, replicas_total=4, tokens=350.0)  # one lags
+    found = one(rows, [])
+    assert found.told is not None
+    assert found.told.weighted_s == pytest.approx(900 + 0.75 * 400 + 0.875 * 500)
+
+
+def test_tokens_without_replicas_are_a_batch_size_and_no_loss() -> None:
+    found = one(steps(110, 1000, 10, tokens=100.0) + steps(1010, 1900, 10, from_step=90, tokens=400.0), [])
+    assert found.told is not None and found.told.weighted_s == pytest.approx(1800)
+
+
+def test_a_step_below_the_quorum_was_not_committed() -> None:
+    rows = steps(110, 1000, 10, replicas_live=4, replicas_total=4)
+    rows += steps(1010, 1900, 10, from_step=90, replicas_live=1, replicas_total=4, attrs={"quorum": 2.0})
+    found = one(rows, [])
+    assert found.told is not None and found.told.weighted_s == pytest.approx(900)
+
+
+def test_one_row_alone_steps_as_many_steps_as_the_others_of_its_run() -> None:
+    rows = [r for r in steps(110, 900, 10) if r.step % 5 == 0] + [replace(steps(1570, 1570, 10)[0], step=85)]
+    told = accounted(
+        [attempt(state="NODE_FAIL", end=1000.0), attempt("1", 1, "NODE_FAIL", start=1100.0, end=1575.0)],
+        2000.0,
+        steps=rows,
+        checkpoints=[save(905.0, 5.0, 80), load(1400.0, 100.0, 80)],
+        checkpoints_whole=True,
+    )
+    assert told.attempts[1].parts["lost_since_checkpoint"].middle == pytest.approx(55)
 
 
 def test_slow_rows_are_told_and_a_hiccup_is_none() -> None:
