@@ -10,6 +10,7 @@ from detectors.detector import Detector
 from detectors.joblog.loops import Loops
 from detectors.joblog.outcome import outcome
 from detectors.kernel.levels import families
+from detectors.scheduler.alerts import Alerts
 from detectors.scheduler.nodes import Nodes
 from detectors.telemetry.disks import Disks
 from detectors.telemetry.failslow import FailSlow
@@ -24,6 +25,7 @@ from detectors.telemetry.shape import Shape
 from detectors.telemetry.silence import Silence
 from detectors.telemetry.storage import Storage
 from detectors.telemetry.trends import Trends
+from detectors.training.family import family
 
 
 def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = None) -> tuple[Detector[Any], ...]:
@@ -37,6 +39,7 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
         Silence(tuned),
         Frozen(tuned),
         Nodes(tuned),
+        Alerts(tuned),
         Peers(tuned),
         Own(tuned),
         Hang(tuned),
@@ -46,5 +49,6 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
         *flags,
         *own,
         outcome(tuned),
+        *family(tuned),
         Loops(tuned),
     )

@@ -45,8 +45,8 @@ BY_RATE = frozenset({"qk_norm", "update_norm", "update_ratio"})
 @dataclass(slots=True)
 class BandState(memory.RunState):
     """One column a cell, in the order of ``cell``. ``cell_of``: mark of its run. ``cell_place``: its layer, as text.
-    ``cell_code``: its signal; ``cell_apart``: as it is apart from the other layers. ``cell_step``, ``cell_at``: its last
-    look. ``looks``: how many (since it began anew).
+    ``cell_code``: its signal; ``cell_apart``: as it is apart from the other layers. ``cell_step``, ``cell_at``: its
+    last look. ``looks``: how many (since it began anew).
     ``once``, ``twice``: the signal smoothed once and twice; ``scatter``: usual miss of one look; ``short``, ``long``:
     means of the misses; ``short_spread``, ``long_spread``: their usual size. ``now``: a short mean of the signal.
     ``over``: looks in a row beyond the band, with the sign of the side; ``calm``: looks in a row within, since it was
@@ -172,7 +172,7 @@ class Bands:
             x = np.array([value for value, _, _ in picked])[newer]
             self._judge(state, at[newer], x, steps[newer], times[newer])
 
-    def _judge(self, state: BandState, at: Places, x: Floats, steps: Floats, times: Floats) -> None:
+    def _judge(self, state: BandState, at: Places, x: Floats, steps: Floats, moments: Floats) -> None:
         """Fold one look of each cell in. Looks beyond the band teach it nothing."""
         limit = self.catalogue.limit
         looks = state.looks[at]
@@ -196,14 +196,16 @@ class Bands:
             signed = np.where(far > beyond, mean, signed)
             beyond = np.maximum(beyond, far)
             getattr(state, name)[at] = mean
-        out = ~learning & (beyond > limit("band_times"))
+        heavy = np.array([one.about in ("update", "gradient") for one in self.signals.by_name.values()])
+        times = np.where(heavy[state.cell_code[at]], limit("band_gradient_share"), 1.0) * limit("band_times")
+        out = ~learning & (beyond > times)
         self._learn(state, at, x, miss, weight, floor, learning, out | holds)
         state.now[at] += (x - state.now[at]) / limit("band_short_mean_looks")
         state.looks[at] = looks + 1
-        state.cell_at[at], state.cell_step[at] = times, steps
+        state.cell_at[at], state.cell_step[at] = moments, steps
         side = np.where(signed < 0, -1.0, 1.0)
         state.over[at] = np.where(out, np.where(np.sign(state.over[at]) == side, state.over[at] + side, side), 0.0)
-        self._level(state, at, out, beyond, forecast, steps, times)
+        self._level(state, at, out, beyond, forecast, steps, moments)
 
     def _learn(
         self,
@@ -287,7 +289,9 @@ class Bands:
         some.sort(key=lambda cell: (-float(state.worst[cell]), int(state.cell[cell])))
         first = min(some, key=lambda cell: (float(state.since[cell]), some.index(cell)))
         signals = [listed[state.cell_code[cell]] for cell in some]
-        layers = list(dict.fromkeys(str(state.cell_place[cell]) for cell in some))
+        plain = [cell for cell in some if not state.cell_apart[cell]] or some
+        suspect = [cell for cell in plain if 3 * state.worst[cell] >= state.worst[plain[0]]]
+        layers = list(dict.fromkeys(str(state.cell_place[cell]) for cell in suspect))
         evidence = tuple(_evidence(state, cell, signal) for cell, signal in list(zip(some, signals, strict=True))[:6])
         looks = int(state.looks[some[0]])
         reason = (
@@ -310,6 +314,8 @@ def _apart(found: Mapping[int, Look]) -> dict[int, Look]:
     """The same looks against the middle of the other layers: what an odd batch does to all layers falls out."""
     by_code: dict[int, list[Look]] = {}
     for value, row, signal in found.values():
+        if signal.about == "router":
+            continue  # routers differ from each other for good
         by_code.setdefault(signal.code, []).append((value, row, signal))
     apart: dict[int, Look] = {}
     for code, some in by_code.items():

@@ -98,27 +98,29 @@ class Copies:
             self._pair(state, mine, row)
         if attrs.get("param_hash") and row.step >= state.params_step[mine]:
             state.params[mine], state.params_step[mine] = mark(attrs["param_hash"]), row.step
-            self._vote(state, _peers(state, mine, "params_step"), state.params, row)
+            peers = _peers(state, mine, "params_step")
+            self._vote(state, peers, state.params, row, _members(state, mine, row.step))
         if attrs.get("grad_hash") and row.step >= state.grads_step[mine]:
             state.grads[mine], state.grads_step[mine] = mark(attrs["grad_hash"]), row.step
             state.batch[mine] = mark(attrs["batch_hash"]) if attrs.get("batch_hash") else 0
             if state.batch[mine]:  # gradients of the same batch must be the same bits
                 peers = _peers(state, mine, "grads_step")
-                self._vote(state, peers[state.batch[peers] == state.batch[mine]], state.grads, row)
+                self._vote(state, peers[state.batch[peers] == state.batch[mine]], state.grads, row, 2)
 
-    def _vote(self, state: CopyState, peers: NDArray[np.intp], said: memory.Marks, row: Row) -> None:
-        """The majority of replicas is right. Ranks that never agreed hold shards, not copies, and have no vote."""
+    def _vote(self, state: CopyState, peers: NDArray[np.intp], said: memory.Marks, row: Row, members: int) -> None:
+        """The majority of ``members`` replicas is right. Ranks that never agreed hold shards, not copies, and have no
+        vote."""
         if len(peers) < 2:
             return
         values, counts = np.unique(said[peers], return_counts=True)
         best = int(counts.max())
-        if len(values) == 1 or 2 * best > len(peers):
+        if len(values) == 1 or 2 * best > max(len(peers), members):
             right = said[peers] == values[int(counts.argmax())]
             state.agreed[peers[right]] += 1
             for wrong in peers[~right]:
                 if best >= 2:
                     _accuse(state, int(wrong), VOTED, row, best, len(peers))
-        elif len(peers) == 2 and (state.agreed[peers] > 0).all():
+        elif len(peers) == 2 >= members and (state.agreed[peers] > 0).all():
             for one in peers:
                 _accuse(state, int(one), ONE_OF_TWO, row, 1, 2)
 
@@ -202,6 +204,12 @@ def _peers(state: CopyState, mine: int, steps: str) -> NDArray[np.intp]:
     told = getattr(state, steps)
     same = (state.rank_of == state.rank_of[mine]) & (told == told[mine]) & (state.shard == state.shard[mine])
     return np.flatnonzero(same)
+
+
+def _members(state: CopyState, mine: int, step: int) -> int:
+    """How many replicas told of this step or of one just before it."""
+    same = (state.rank_of == state.rank_of[mine]) & (state.shard == state.shard[mine])
+    return int((same & (state.params_step >= step - 8)).sum())
 
 
 def _accuse(state: CopyState, at: int, how: float, row: Row, votes: int, others: int) -> None:

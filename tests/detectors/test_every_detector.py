@@ -14,8 +14,10 @@ from detectors.joblog.outcome import NAMESPACE
 from detectors.kernel.levels import FAMILIES
 from detectors.registry import detectors
 from detectors.scheduler.words import HEARD
+from detectors.training.told import COLLECTIVE, SAVES, STEP
 from tests.detectors.long_stories import long_stories
 from tests.detectors.stories import stories
+from tests.detectors.training_story import training_story
 
 CATALOGUE = load()
 #: How many are made up.
@@ -35,7 +37,7 @@ def made_up() -> tuple[Story, ...]:
         found.append(story)
 
     collect()
-    return (*found, *long_stories())
+    return (*found, *long_stories(), training_story())
 
 
 @pytest.mark.parametrize("check", checks(), ids=lambda check: check.__name__)
@@ -56,5 +58,5 @@ def test_names_are_unique_and_needs_are_metrics_of_the_catalogue_or_namespaces()
     assert len({detector.name for detector in found}) == len(found)
     for detector in found:
         for need in detector.needs:
-            named = need in {"boot", "mended", NAMESPACE}.union(HEARD, *FAMILIES.values())
+            named = need in {"boot", "mended", NAMESPACE, STEP, SAVES, COLLECTIVE}.union(HEARD, *FAMILIES.values())
             assert named if isinstance(need, str) else CATALOGUE.metrics[need[1]].axis == need[0]

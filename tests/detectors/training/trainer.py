@@ -151,7 +151,7 @@ def _step(plan: Plan, held: Held, language: Language, dice: np.random.Generator,
     total = sum(norms.values()) ** 0.5
     rate = rate_of(plan, step)
     moved = _adam(held, grads, min(1.0, plan.clip / (total + 1e-6)), rate, fault if on else None)
-    values = {"loss": float(done.losses.mean()), "grad_norm": total, "lr": rate}
+    values = {"loss": float(done.losses.mean()), "grad_norm": total, "lr": rate, "tokens": float(tokens[..., 1:].size)}
     if plan.probe_every and step % plan.probe_every == 0:
         probe = language.batch(np.random.default_rng(7), 4 * shape.batch)
         values["val_loss"] = float(
