@@ -28,23 +28,24 @@ _READS = {
         /api/v1/nodes /api/v1/nodes/{node} /api/v1/exclusions /api/v1/topology /api/v1/versions /api/v1/devices
         /api/v1/exclusions/ended
         /api/v1/labels/model /api/v1/labels/quality /figures/healthy.json /figures/healthy.csv /figures/sources.json
-        /figures/sources.csv /system /api/v1/planner /api/v1/planner/choice /api/v1/policy /api/v1/policy/explain /definitions /planner
-        /figures/planner/{which}.csv /figures/planner/{which}.json /settings /settings/rules /api/v1/settings
+        /figures/sources.csv /system /api/v1/planner /api/v1/policy /api/v1/policy/explain /definitions /planner
+        /api/v1/planner/choice
+        /figures/planner/{which}.csv /figures/planner/{which}.json /settings /settings/rules /api/v1/settings /api/v1/checks
     """,
     "project": """
         /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
         /api/v1/orders/{order_id} /api/v1/labels /api/v1/jobs/{job}/log /api/v1/jobs/{job}/verdict
         /api/v1/jobs/{job}/reports /actions /incidents /incidents/{number} /figures/incidents/{number}.json
-        /figures/incidents/{number}.csv /live
+        /figures/incidents/{number}.csv /live /api/v1/runs /api/v1/runs/{run} /runs /runs/{name}
+        /figures/run/{which}/{name}.csv /figures/run/{which}/{name}.json
     """,
     "whole": """
         / /cluster /fleet /figures/fleet.json /figures/fleet.csv /figures/names.json /figures/devices.csv
         /nodes/{node} /devices/{device} /figures/past/{kind}/{name}.json /figures/past/{kind}/{name}.csv
         /api/v1/nodes/{node}/history /api/v1/devices/{device}/history /api/v1/allocations /api/v1/changes
         /api/v1/export/{table} /api/v1/lemons /api/v1/reliability /api/v1/reliability/report /api/v1/rollups
-        /api/v1/runs /api/v1/runs/{run} /reliability /reliability/report /runs /runs/{name} /storage
-        /figures/reliability/{which}.csv /figures/reliability/{which}.json /figures/run/{which}/{name}.csv
-        /figures/run/{which}/{name}.json /figures/storage/{which}.csv /figures/storage/{which}.json
+        /reliability /reliability/report /storage /figures/reliability/{which}.csv
+        /figures/reliability/{which}.json /figures/storage/{which}.csv /figures/storage/{which}.json
         /api/v1/labels/model/file /alerts /api/v1/alerts /api/v1/alerts/preview /api/v1/silences
     """,
     "site": "/metrics",
@@ -63,6 +64,7 @@ _WRITES = {
 _PUSHES = """
     /api/v1/ingest/logs /api/v1/ingest/journal /api/v1/ingest/jobs /api/v1/ingest/topology /api/v1/ingest/wrap
     /api/v1/ingest/remote-write /api/v1/ingest/steps /api/v1/ingest/checkpoints /api/v1/changes
+    /api/v1/ingest/alertmanager
 """
 _OPEN = "/healthz /readyz /docs /openapi.json /sign-in /sign-in/oidc /sign-in/oidc/back"
 
@@ -106,6 +108,7 @@ TABLE: Mapping[str, Rule] = {
     "POST /settings/tokens/make": Rule("tokens", "site", True),
     "POST /settings/tokens/revoke": Rule("tokens", "site", True),
     # their own session
+    "POST /api/v1/slack/actions": Rule("open", "open", True),  # signed by Slack; the member's user is asked for rights
     "POST /sign-in": Rule("open", "open", True),
     "POST /sign-out": Rule("hardware", "open", True),
     "POST /sign-out/everywhere": Rule("hardware", "open", True),

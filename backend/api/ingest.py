@@ -20,6 +20,7 @@ from backend.api.problems import Problem
 from backend.api.schemas import journal_body, rows_body, topology_body, write_body
 from backend.clock import unix
 from backend.facts import Batch
+from backend.ingest.alertmanager import alerts_batch
 from backend.ingest.base import SourceError
 from backend.ingest.bound import REASON, bound, bound_rows, is_its
 from backend.ingest.files import Where
@@ -193,6 +194,20 @@ def journal(request: Request, watch: WatchOf, body: Plain) -> Response:
     now = unix(watch.clock.now())
     batch, counted = readable(lambda: journal_batch(body, now, parse))
     return taken(request, watch, batch, (), counted)
+
+
+@router.post(
+    "/alertmanager",
+    operation_id="ingest_alertmanager",
+    response_model=Taken,
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}},
+)
+def alertmanager(request: Request, watch: WatchOf, body: Plain) -> Response:
+    """Alerts of an Alertmanager, as its webhook sends them: each becomes a sign of its node, its job or the cluster,
+    and ends when it is resolved. Told again they are the same; our own, sent back, are left out."""
+    places = frozenset(watch.inventory.fleet.nodes)
+    batch, rejects = readable(lambda: alerts_batch(body, unix(watch.clock.now()), places.__contains__))
+    return taken(request, watch, batch, rejects)
 
 
 JOB_EXAMPLE = {

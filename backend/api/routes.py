@@ -7,6 +7,7 @@ from fastapi import APIRouter, FastAPI
 from backend.api import (
     alerts,
     changes,
+    checks,
     docs,
     exclusions,
     export,
@@ -24,6 +25,7 @@ from backend.api import (
     reliability,
     runs,
     settings,
+    slack,
     system,
     topology,
     training,
@@ -47,7 +49,16 @@ def routers() -> tuple[APIRouter, ...]:
     """Everything under PREFIX, a router a noun."""
     past = (history.router, changes.router, topology.router)
     cost = (runs.router, reliability.router, planner.router, export.router)
-    told = (incidents.router, orders.router, labels.router, policy.router, people.router, settings.router)
+    told = (
+        incidents.router,
+        orders.router,
+        labels.router,
+        policy.router,
+        people.router,
+        slack.router,
+        settings.router,
+        checks.router,
+    )
     return (
         nodes.router,
         *past,

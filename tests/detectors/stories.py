@@ -147,6 +147,11 @@ def events_of(draw: st.DrawFn, fleet: Fleet, at: float) -> Event:
         namespace, word, state = draw(st.sampled_from(SAID))
         host = entity(fleet, entity(fleet, name).host)
         return Event(when, host, namespace, word, "", seq, attrs={"state": state} if state else {})
+    if draw(st.integers(0, 9)) == 0:
+        told = {"fingerprint": draw(st.sampled_from("abc")), "alert": "NodeDown", "severity": "critical"}
+        return Event(
+            when, entity(fleet, name), "alert", draw(st.sampled_from(("firing", "resolved"))), "", seq, attrs=told
+        )
     if draw(st.integers(0, 2)) == 0:
         return kernel(fleet, name, when, draw(st.sampled_from(OTHERS)), seq, late=draw(st.integers(0, 9)) == 0)
     if draw(st.integers(0, 5)) == 0:

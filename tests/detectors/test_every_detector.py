@@ -58,5 +58,7 @@ def test_names_are_unique_and_needs_are_metrics_of_the_catalogue_or_namespaces()
     assert len({detector.name for detector in found}) == len(found)
     for detector in found:
         for need in detector.needs:
-            named = need in {"boot", "mended", NAMESPACE, STEP, SAVES, COLLECTIVE}.union(HEARD, *FAMILIES.values())
+            named = need in {"boot", "mended", "alert", NAMESPACE, STEP, SAVES, COLLECTIVE}.union(
+                HEARD, *FAMILIES.values()
+            )
             assert named if isinstance(need, str) else CATALOGUE.metrics[need[1]].axis == need[0]

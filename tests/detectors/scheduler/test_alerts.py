@@ -1,0 +1,39 @@
+"""Alerts of another system as levels: one finding an entity, until they are over."""
+
+from __future__ import annotations
+
+from detectors.catalogue import load
+from detectors.model import Event, Severity, Tick
+from detectors.scheduler.alerts import Alerts
+from tests.detectors.fleets import T0, entity, fleet_of
+
+CATALOGUE = load()
+
+
+def told(fingerprint: str, code: str = "firing", at: float = T0, severity: str = "warning", node: int = 0) -> Event:
+    fleet = fleet_of(2)
+    attrs = {"fingerprint": fingerprint, "alert": f"Alert{fingerprint}", "severity": severity}
+    return Event(at, entity(fleet, fleet.nodes[node]), "alert", code, f"words of {fingerprint}.", 1, attrs=attrs)
+
+
+def findings(*ticks: Tick) -> list[list[tuple[str, Severity]]]:
+    detector, fleet = Alerts(CATALOGUE), fleet_of(2)
+    state = detector.start(fleet)
+    return [[(str(f.entity), f.severity) for f in detector.step(state, tick, fleet).findings] for tick in ticks]
+
+
+def test_an_alert_stands_until_it_is_resolved() -> None:
+    name = fleet_of(2).nodes[0]
+    found = findings(Tick(T0, events=(told("a"),)), Tick(T0 + 60), Tick(T0 + 90, events=(told("a", "resolved"),)))
+    assert found == [[(name, Severity.WARNING)], [(name, Severity.WARNING)], []]
+
+
+def test_alerts_of_one_node_are_one_level_as_loud_as_the_loudest_but_never_a_page() -> None:
+    name = fleet_of(2).nodes[0]
+    events = (told("a"), told("b", severity="critical"), told("c", severity="none"))
+    assert findings(Tick(T0, events=events)) == [[(name, Severity.HIGH)]]
+
+
+def test_one_whose_end_never_comes_does_not_stand_for_ever() -> None:
+    hold_s = CATALOGUE.limit("alert_hold_s")
+    assert findings(Tick(T0, events=(told("a"),)), Tick(T0 + hold_s + 1))[1] == []
