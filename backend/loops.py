@@ -12,7 +12,7 @@ from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend import joining, learn, orders, pipeline, proposals, returns, telling
+from backend import joining, learn, orders, pipeline, proposals, returns, sweeps, telling
 from backend.archive import archive_day
 from backend.clock import Clock, unix
 from backend.facts import Batch
@@ -194,6 +194,7 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "alerts", 0.2, lambda: telling.tell_due(watch), stop.wait),
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
         Loop(name, "loop", "check", 2.0, lambda: orders.check(watch), stop.wait),
+        Loop(name, "loop", "sweep", 15.0, lambda: sweeps.sweep(watch), stop.wait),
         Loop(name, "loop", "join", 1.0, lambda: joining.join(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),
         Loop(name, "loop", "learn", learn.EVERY_S, lambda: relearn(watch), stop.wait),
@@ -213,7 +214,8 @@ def keeper_of(parts: Parts, watch: Watch) -> Keeper:
     told = parts.settings.reliability
     price = told.gpu_hour_price or None
     trained = parts.trained[watch.cluster].read
-    return Keeper(parts.store, parts.clock, watch.cluster, told.days, told.most_attempts, price, trained)
+    store, clock, currency = parts.store, parts.clock, told.currency
+    return Keeper(store, clock, watch.cluster, told.days, told.most_attempts, price, currency, trained)
 
 
 def tell_weekly(parts: Parts, watch: Watch) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,13 +24,28 @@ class RunList:
     states: dict[str, int]
 
 
-def run_list(session: Session, cluster: str, limit: int, before: datetime | None, state: str, user: str) -> RunList:
-    rows = reckoning.runs_page(session, cluster, limit, before, state=state, user=user)
-    return RunList(rows, reckoning.run_states(session, cluster))
+def run_list(
+    session: Session,
+    cluster: str,
+    limit: int,
+    before: datetime | None,
+    state: str,
+    user: str,
+    projects: Sequence[str] = (),
+) -> RunList:
+    """``projects``: what the asker is limited to, () = nothing."""
+    rows = reckoning.runs_page(session, cluster, limit, before, state=state, user=user, projects=projects)
+    return RunList(rows, reckoning.run_states(session, cluster, projects))
 
 
-def run_of(session: Session, cluster: str, name: str) -> Run | None:
-    """A run by its name, or by the id of one of its jobs; of several that share a name the one that moved last."""
+def run_of(session: Session, cluster: str, name: str, projects: Sequence[str] = ()) -> Run | None:
+    """A run by its name, or by the id of one of its jobs; of several that share a name the one that moved last. None
+    where it belongs to none of the ``projects`` that the asker is limited to."""
+    found = _run_of(session, cluster, name)
+    return found if found is None or not projects or found.account in projects else None
+
+
+def _run_of(session: Session, cluster: str, name: str) -> Run | None:
     found = reckoning.run_named(session, cluster, name)
     if found is None and (of := reckoning.run_of_job(session, cluster, name)):
         found = reckoning.run_named(session, cluster, of)

@@ -67,7 +67,7 @@ class RunDocument(BaseModel):
 
 @router.get("", operation_id="list_runs", response_model=RunList)
 def list_runs(
-    _: Reader,
+    person: Reader,
     watch: WatchOf,
     state: Annotated[Asked, Query(description="Only runs whose newest attempt is in this state.")] = "",
     user: Annotated[Asked, Query(description="Only runs of this user.")] = "",
@@ -76,16 +76,16 @@ def list_runs(
 ) -> Response:
     """Runs, what moved last first. They are counted by a loop, about a minute behind."""
     with watch.store.read() as session:
-        found = run_list(session, watch.cluster, limit, before, state.upper(), user)
+        found = run_list(session, watch.cluster, limit, before, state.upper(), user, person.projects)
     last = found.rows[-1]["moved_at"] if len(found.rows) == limit else None
     return json({"items": [listed(row) for row in found.rows], "states": found.states, "next": last})
 
 
 @router.get("/{run:path}", operation_id="read_run", response_model=RunDocument)
-def read_run(_: Reader, watch: WatchOf, run: str) -> Response:
+def read_run(person: Reader, watch: WatchOf, run: str) -> Response:
     """One run, by its name or by the id of one of its jobs: attempts, ETTR, where the time went."""
     with watch.store.read() as session:
-        row = run_of(session, watch.cluster, run)
+        row = run_of(session, watch.cluster, run, person.projects)
     if row is None:
         raise Problem(404, f"No run or job {run[:200]!r} is accounted here.")
     return json({**row.document, "user": row.user, "as_of": row.moved_at})

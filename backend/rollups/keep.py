@@ -41,7 +41,7 @@ MOST_SLIDING = 600
 @dataclass
 class Keeper:
     """The accounts of one cluster. ``days``: how far back; ``most``: attempts at most; ``price``: money a
-    GPU-hour. A step may be called at any
+    GPU-hour, in ``currency``. A step may be called at any
     time: it does nothing before its rest is over."""
 
     store: Store
@@ -50,6 +50,7 @@ class Keeper:
     days: int = 90
     most: int = 200_000
     price: float | None = None
+    currency: str = ""
     trained: Trained = nothing_trained
     took_s: float = 0.0
     _rests_until: float = 0.0
@@ -74,7 +75,10 @@ class Keeper:
         rows = run_rows(self.cluster, accounts)
         changed = [row for row in rows if digests.get(row["name"]) != row["digest"]]
         gone = set(digests) - {row["name"] for row in rows}
-        wholes = [(days, document_of(accounts, days, found.left_out, self.price)) for days in windows(self.days)]
+        wholes = [
+            (days, document_of(accounts, days, found.left_out, self.price, self.currency))
+            for days in windows(self.days)
+        ]
         start = self._from({row["name"]: row["moved_at"] for row in changed}, accounts)
         with self.store.write() as session:
             self._write_runs(session, changed, gone, accounts)

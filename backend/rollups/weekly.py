@@ -183,4 +183,5 @@ def lost_words(document: Mapping[str, Any]) -> str:
 
 def money_words(document: Mapping[str, Any]) -> str:
     money = lost_sum(document, "money")
-    return f", {between(money)} in money" if money else ""
+    currency = (document.get("price") or {}).get("currency") or "in money"
+    return f", {between(money)} {currency}" if money else ""

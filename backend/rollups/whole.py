@@ -26,14 +26,17 @@ def windows(days: int) -> tuple[int, ...]:
     return (*(one for one in WINDOWS if one < days), days)
 
 
-def document_of(accounts: Accounts, days: int, left_out: int = 0, price: float | None = None) -> dict[str, Any]:
+def document_of(
+    accounts: Accounts, days: int, left_out: int = 0, price: float | None = None, currency: str = ""
+) -> dict[str, Any]:
     """Over the last ``days`` of ``accounts``. left_out: attempts beyond the most that are counted; price: money a
-    GPU-hour."""
+    GPU-hour, in ``currency``."""
     start = accounts.history.end - days * 86_400.0
     told = accounts if start <= accounts.history.start else account(narrowed(accounts.history, start))
     return {
         **reliability_json(told),
         "days": days,
+        "price": None if price is None else {"gpu_hour": price, "currency": currency},
         "trend": trend_json(told, days),
         "lost": {by: _lost_json(told, by, price) for by in DIMENSIONS},
         "usage": _usage_json(told),

@@ -24,9 +24,16 @@ SUMS = tuple(name for name in Rollup.model_fields if name not in ("cluster", "jo
 
 
 def runs_page(
-    session: Session, cluster: str, limit: int, before: datetime | None = None, *, state: str = "", user: str = ""
+    session: Session,
+    cluster: str,
+    limit: int,
+    before: datetime | None = None,
+    *,
+    state: str = "",
+    user: str = "",
+    projects: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Runs without their documents, what moved last first."""
+    """Runs without their documents, what moved last first. ``projects``: only those of these accounts, () = all."""
     table = table_of(Run)
     query = select(*(table.c[name] for name in LISTED)).where(table.c.cluster == cluster)
     if before is not None:
@@ -35,13 +42,17 @@ def runs_page(
         query = query.where(table.c.state == state)
     if user:
         query = query.where(table.c.user == user)
+    if projects:
+        query = query.where(table.c.account.in_(projects))
     query = query.order_by(table.c.moved_at.desc(), table.c.name).limit(limit)
     return [dict(row._mapping) for row in session.execute(query)]
 
 
-def run_states(session: Session, cluster: str) -> dict[str, int]:
-    """How many runs are in each state."""
+def run_states(session: Session, cluster: str, projects: Sequence[str] = ()) -> dict[str, int]:
+    """How many runs are in each state, of all accounts or of these."""
     query = select(Run.state, func.count()).where(col(Run.cluster) == cluster).group_by(col(Run.state))
+    if projects:
+        query = query.where(col(Run.account).in_(projects))
     return {state: count for state, count in session.exec(query).all()}
 
 

@@ -173,25 +173,27 @@ def _middle(pair: Sequence[float]) -> float | None:
 def lost_by(document: Mapping[str, Any], by: str, title: str, what: str) -> Drawing:
     told = document["lost"][by]
     shown = told[:MOST_BARS]
+    money = any("money" in row for row in told)
+    cost = (document.get("price") or {}).get("currency") or "Money"
     plain = [
         Bar(
             _name(row["name"], by),
             row["gpu_hours"][0] or 0.0,
             row["gpu_hours"][1] or 0.0,
-            f"{bounds(row['gpu_hours'])}  n = {row['failures']}",
+            f"{bounds(row['gpu_hours'])}  n = {row['failures']}"
+            + (f"  {bounds(row['money'])} {cost}" if "money" in row else ""),
             loud=True,
             open=row["name"].startswith(("unknown", "not known")),
         )
         for row in shown
     ]
-    money = any("money" in row for row in told)
     return Drawing(
         title=title,
         note=f"GPU-hours lost to failures, by {what}, with their number.",
         defined="lost",
         label=f"GPU-hours lost by {what}: {', '.join(f'{b.name} {b.text}' for b in plain[:3]) or 'none'}.",
         caption="Outlined: only bounded, or not known.",
-        columns=(capital(what), "#GPU-hours", "#Failures", *(("#Money",) if money else ())),
+        columns=(capital(what), "#GPU-hours", "#Failures", *((f"#{cost}",) if money else ())),
         rows=tuple(
             (
                 _name(row["name"], by),

@@ -104,7 +104,7 @@ def drawing(seen: Visit, which: str, name: str) -> Drawing:
 
 def known(session: Session, seen: Visit, name: str) -> Run:
     """Raises NoPage."""
-    row = run_of(session, seen.watch.cluster, name)
+    row = run_of(session, seen.watch.cluster, name, seen.person.projects)
     if row is None:
         raise NoPage(f"No run or job {name[:120]} is accounted in cluster {seen.watch.cluster}.")
     return row

@@ -44,7 +44,7 @@ def state_chip(state: str) -> Chip:
 
 
 def context(session: Session, seen: Visit, state: str, user: str) -> RunsPage:
-    found = run_list(session, seen.watch.cluster, ROWS, None, state, user)
+    found = run_list(session, seen.watch.cluster, ROWS, None, state, user, seen.person.projects)
     query = {"state": state.lower(), "user": user}
     json_href = seen.link("/api/v1/runs", **query)
     return RunsPage(

@@ -38,9 +38,8 @@ def fill(session: Session, cluster: str, now: datetime, days: int = 80, seed: in
         told: list[AttemptFacts] = []
         while at < now:
             job += 7
-            made, at = _job(
-                session, cluster, dice, AttemptFacts(str(job), run=name, user=user, nodes=names), at, hours, now
-            )
+            like = AttemptFacts(str(job), run=name, user=user, nodes=names, account=f"team-{user}")
+            made, at = _job(session, cluster, dice, like, at, hours, now)
             told += made
         record_attempts(session, cluster, told, now)
     put_outages(session, cluster, [_outage(dice, now, days) for _ in range(25)])

@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sqlmodel import select
+from sqlmodel import Session, select
 
+from backend import rights
+from backend.answers.runs import run_list, run_of
 from backend.clock import ManualClock, unix
 from backend.facts import AttemptFacts
 from backend.model.events import Finding
 from backend.model.reckoning import Rollup
+from backend.rollups import weekly
 from backend.rollups.check import check, rebuild
 from backend.rollups.keep import Keeper
 from backend.store import reckoning
@@ -51,6 +54,38 @@ def test_what_was_kept_stands_against_what_it_was_made_of(keeper: Keeper, store:
     assert sum(row["findings"] for row in hours) == 400 - sum(1 for _ in _older(store))
     assert {row["name"].partition(" ")[0] for row in rows} >= {name for name, *_ in months.RUNS}
     assert all(row["ettr_low"] <= row["ettr_high"] <= 1 for row in rows)
+
+
+def test_who_is_limited_to_a_project_sees_its_runs_and_no_others(keeper: Keeper, store: Store) -> None:
+    again(keeper)
+    with store.read() as session:
+        mine = run_list(session, "main", 100, None, "", "", ("team-kim",))
+        every = run_list(session, "main", 100, None, "", "")
+        assert {row["account"] for row in mine.rows} == {"team-kim"} and len(mine.rows) < len(every.rows)
+        assert sum(mine.states.values()) == len(mine.rows)
+        (name, job), other = _run_and_job(session, mine.rows[0]["name"]), every.rows[0]["name"]
+        assert run_of(session, "main", name, ("team-kim",)) is not None
+        assert run_of(session, "main", job, ("team-kim",)) is not None
+        assert run_of(session, "main", name, ("team-lena",)) is run_of(session, "main", job, ("team-lena",)) is None
+        assert run_of(session, "main", other) is not None
+    assert rights.rule_of("GET", "/api/v1/runs/{run}").reach == rights.rule_of("GET", "/runs").reach == "project"
+
+
+def _run_and_job(session: Session, name: str) -> tuple[str, str]:
+    row = reckoning.run_named(session, "main", name)
+    assert row is not None
+    return name, row.document["attempts"][0]["job"]
+
+
+def test_money_is_told_in_its_currency(keeper: Keeper, store: Store) -> None:
+    keeper.price, keeper.currency = 2.5, "EUR"
+    again(keeper)
+    with store.read() as session:
+        whole = reckoning.reckoning(session, "main", DAYS)
+    assert whole is not None and whole.document["price"] == {"gpu_hour": 2.5, "currency": "EUR"}
+    row = whole.document["lost"]["cause"][0]
+    assert row["money"][1] == pytest.approx(2.5 * row["gpu_hours"][1], rel=1e-4)
+    assert weekly.money_words(whole.document).endswith(" EUR")
 
 
 def _older(store: Store) -> list[int]:
