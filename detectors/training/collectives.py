@@ -30,10 +30,10 @@ NEVER, STOPPED = 1.0, 2.0
 class CollectiveState(memory.RunState):
     """Per member (run, communicator, rank): ``comm``, ``member_of``, ``member_rank``, ``host``: which; ``seq``,
     ``begun``, ``ended``: its newest call, when it came and when that was over (0 = is not); ``length``: usual, s;
-    ``late``: how much later than the others it comes, smoothed; ``calls``; ``size``: members told; ``lag``: how late
-    its rows come.
-    ``stuck``, ``how``: since when it is missed; ``slow``: since when it comes late. Per pair (run, source,
-    destination): ``pair_of``, ``source``, ``target``, ``pair_s``: usual seconds a call, ``pair_n``; ``pair_slow``."""
+    ``period``: usual seconds from call to call; ``late``: how much later than the others it comes, smoothed,
+    ``late_usual``: by size; ``calls``; ``size``: members told; ``lag``: how late its rows come. ``stuck``, ``how``:
+    since when it is missed; ``slow``: since when it comes late. Per pair (run, source, destination, size): ``pair_of``,
+    ``source``, ``target``, ``pair_s``: usual seconds a call, ``pair_n``, ``pair_at``."""
 
     member: memory.Marks = cells(0, np.uint64, axis="member")
     member_of: memory.Marks = cells(0, np.uint64, axis="member")
@@ -47,6 +47,7 @@ class CollectiveState(memory.RunState):
     length: Floats = cells(0.0, axis="member")
     period: Floats = cells(0.0, axis="member")
     late: Floats = cells(0.0, axis="member")
+    late_usual: Floats = cells(0.0, axis="member")
     calls: Floats = cells(0.0, axis="member")
     size: Floats = cells(0.0, axis="member")
     lag: Floats = cells(0.0, axis="member")
@@ -154,11 +155,15 @@ class Collectives:
         state.late[mine] += 0.5 * (late - state.late[mine])
         limit = self.catalogue.limit
         period = float(np.median(state.period[mine]))
-        usual = 1.4826 * float(np.median(np.abs(state.late[mine] - np.median(state.late[mine]))))
-        bound = max((limit("pace_slow_share") - 1.0) * period, limit("pace_slow_spreads") * usual, 1e-6)
-        out = (state.late[mine] > bound) & (late > bound) & (state.calls[mine] >= limit("collective_looks"))
+        usual = float(np.median(state.late_usual[mine]))
+        bound = max((limit("pace_slow_share") - 1.0) * period, limit("collective_late_times") * usual, 1e-6)
+        known = state.calls[mine] >= limit("collective_looks")
+        out = (state.late[mine] > bound) & (late > bound) & known
         if 2 * int(out.sum()) > len(mine):
             out[:] = False
+        size = np.where(known & (usual > 0), np.minimum(np.abs(late), 3 * usual), np.abs(late))
+        weight = np.maximum(1.0 / np.maximum(state.calls[mine], 1.0), 1.0 / 32.0)
+        state.late_usual[mine] += np.where(out, 0.0, weight * (size - state.late_usual[mine]))
         state.slow[mine] = np.where(out, np.where(state.slow[mine] > 0, state.slow[mine], state.begun[mine]), 0.0)
 
     def _missing(self, state: CollectiveState, now: float, fleet: Fleet) -> None:

@@ -144,7 +144,7 @@ class Copies:
         for one in twice or (other, mine):
             _accuse(state, one, PAIRED if twice else ONE_OF_TWO, row, int(state.against[one]).bit_count(), 2)
         if len(twice) == 1:
-            _acquit(state, mine if twice[0] == other else other)
+            _acquit(state, twice[0])
 
     # --- what is said ---------------------------------------------------------------------------------------------
 
@@ -221,9 +221,11 @@ def _accuse(state: CopyState, at: int, how: float, row: Row, votes: int, others:
     state.how[at], state.votes[at], state.others[at] = how, votes, others
 
 
-def _acquit(state: CopyState, at: int) -> None:
-    if state.how[at] == ONE_OF_TWO:
-        state.since[at] = 0.0
+def _acquit(state: CopyState, guilty: int) -> None:
+    """Whoever disagreed with the rank that was found out, and with nobody else, is right."""
+    bit = np.uint64(1 << (int(state.rank_number[guilty]) % 52))
+    alone = (state.rank_of == state.rank_of[guilty]) & (state.how == ONE_OF_TWO) & (state.against == bit)
+    state.since = np.where(alone, 0.0, state.since)
 
 
 def _device(state: CopyState, at: int, fleet: Fleet) -> Entity | None:

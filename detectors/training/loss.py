@@ -32,7 +32,8 @@ class LossState(memory.RunState):
     a row above the forecast. ``spike_*``, ``nan_*``, ``rise_*``: a level: since (0 = none), its step, value, what was
     usual, its spread; ``spike_calm``: values since; ``nan_rank``, ``nan_ranks``: lowest rank and how many showed it in
     that step; ``nan_layer``: of which layer, ``nan_what``: 1 loss, 2 gradient; ``overflows``: in a row;
-    ``scaled``: 1 = the run scales its loss, so that single overflows are its way."""
+    ``scaled``: 1 = the run scales its loss, so that single overflows are its way; ``policy``:
+    1 = it learns a policy, whose loss need not fall."""
 
     lead: Floats = cells(1e9, axis="run")
     judged: Floats = cells(-1.0, axis="run")
@@ -71,6 +72,7 @@ class LossState(memory.RunState):
     nan_calm: Floats = cells(0.0, axis="run")
     overflows: Floats = cells(0.0, axis="run")
     scaled: NDArray[np.uint8] = cells(0, np.uint8, axis="run")
+    policy: NDArray[np.uint8] = cells(0, np.uint8, axis="run")
     rise_since: Floats = cells(0.0, axis="run")
     rise_step: Floats = cells(-1.0, axis="run")
     rise_from: Floats = cells(0.0, axis="run")
@@ -113,6 +115,7 @@ class Loss:
             if back:
                 state.judged[at] = row.step - 1
             state.scaled[at] |= "loss_scale" in row.event.attrs
+            state.policy[at] |= not _POLICY.isdisjoint(row.event.attrs)
             if not row.layer:
                 state.lead[at] = min(float(state.lead[at]), float(row.rank))
         if anew:
@@ -140,7 +143,8 @@ class Loss:
             spiked |= self._norm(state, at, place, norm, row)
         if loss is not None and np.isfinite(loss):
             spiked |= self._loss(state, at, place, loss, row)
-            self._rise(state, at, loss, row, spiked)
+            if not state.policy[at]:
+                self._rise(state, at, loss, row, spiked)
         state.spikes[at] += spiked
         state.spike_calm[at] = 0.0 if spiked else state.spike_calm[at] + 1
         if state.spike_calm[at] >= self.catalogue.limit("loss_calm_steps"):
@@ -317,6 +321,7 @@ class Loss:
         return Finding(self.name, "nan_loss", entity, Severity.CRITICAL, 0.95, since, reason, tuple(evidence))
 
 
+_POLICY = frozenset({"reward", "ess", "clip_share", "policy_entropy"})
 LOSS, GRADIENT, OVERFLOW = 1.0, 2.0, 3.0
 
 

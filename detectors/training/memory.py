@@ -28,7 +28,8 @@ class RunState:
     """One column a run, in the order of ``run`` (a mark of its name). ``run_name``, ``run_job``: as text.
     ``run_at``, ``run_step``: the newest row and its step. ``run_back``: how many steps the last rollback undid.
     ``run_lr``, ``run_tokens``: as last told (NaN = never). ``run_saved``, ``run_saved_before``: steps of the last two
-    finished saves (-1 = none). ``run_seen``: 1 = its job was once among the fleet's."""
+    finished saves (-1 = none). ``run_whole``: 1 = it has rows of no rank. ``run_seen``: 1 = its job was once
+    among the fleet's."""
 
     run: Marks = cells(0, np.uint64, axis="run")
     run_name: NDArray[np.str_] = texts(axis="run")
@@ -40,6 +41,7 @@ class RunState:
     run_tokens: NDArray[np.float64] = cells(np.nan, axis="run")
     run_saved: NDArray[np.float64] = cells(-1.0, axis="run")
     run_saved_before: NDArray[np.float64] = cells(-1.0, axis="run")
+    run_whole: NDArray[np.uint8] = cells(0, np.uint8, axis="run")
     run_seen: NDArray[np.uint8] = cells(0, np.uint8, axis="run")
 
 
@@ -71,7 +73,8 @@ def advance(state: RunState, at: int, row: Row) -> float:
 def changed(state: RunState, at: int, row: Row, share: float) -> bool:
     """Whether the row tells that the run works otherwise from here on: other tokens a step, a jump of its rate."""
     found = False
-    if row.rank > 0 or row.layer:
+    state.run_whole[at] |= row.rank < 0 and not row.layer
+    if row.layer or row.rank > 0 or (row.rank == 0 and state.run_whole[at]):
         return False
     for name, memory in (("tokens", state.run_tokens), ("lr", state.run_lr)):
         now, before = number(row.event.attrs.get(name)), memory[at]

@@ -108,7 +108,7 @@ def train(plan: Plan, seed: int, fault: Fault | None = None) -> Iterator[Seen]:
     """Every step that was taken, those after a restart again."""
     shape = plan.shape
     language, weights = Language(shape, seed), begin(shape, seed)
-    held = Held(0, weights, _like(weights), _like(weights))
+    held = Held(0, weights, nothing_like(weights), nothing_like(weights))
     saved, left, tried = held.copy(), list(plan.restarts), 0
     while held.step < plan.steps:
         if left and held.step >= left[0]:
@@ -121,7 +121,7 @@ def train(plan: Plan, seed: int, fault: Fault | None = None) -> Iterator[Seen]:
             saved = held.copy()
 
 
-def _like(weights: Weights) -> Weights:
+def nothing_like(weights: Weights) -> Weights:
     return {name: np.zeros_like(array) for name, array in weights.items()}
 
 
@@ -150,7 +150,7 @@ def _step(plan: Plan, held: Held, language: Language, dice: np.random.Generator,
     norms = {name: float(np.square(g, dtype=np.float64).sum()) for name, g in grads.items()}
     total = sum(norms.values()) ** 0.5
     rate = rate_of(plan, step)
-    moved = _adam(held, grads, min(1.0, plan.clip / (total + 1e-6)), rate, fault if on else None)
+    moved = apply(held, grads, min(1.0, plan.clip / (total + 1e-6)), rate, fault if on else None)
     values = {"loss": float(done.losses.mean()), "grad_norm": total, "lr": rate, "tokens": float(tokens[..., 1:].size)}
     if plan.probe_every and step % plan.probe_every == 0:
         probe = language.batch(np.random.default_rng(7), 4 * shape.batch)
@@ -173,7 +173,7 @@ def _draw_together(router: Array, share: float) -> None:
     router[:] = mixed * (long / np.linalg.norm(mixed, axis=0, keepdims=True))
 
 
-def _adam(held: Held, grads: Weights, scale: float, rate: float, fault: Fault | None) -> dict[str, float]:
+def apply(held: Held, grads: Weights, scale: float, rate: float, fault: Fault | None) -> dict[str, float]:
     """AdamW, 0.9 and 0.95, decay 0.1 on matrices; returns the squared length of each weight's update."""
     moved: dict[str, float] = {}
     b1, b2 = np.float32(0.9), np.float32(0.95)
