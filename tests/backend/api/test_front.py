@@ -98,23 +98,24 @@ def test_front_and_routes_answer_the_same_bytes(whole: Site) -> None:
     assert {code for code, _, _ in fast} == {200} and len({body for _, body, _ in fast[:6]}) == 6
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b"[]",
-        b'{"nodes": [1]}',
-        b'{"nodes": [["gpu-001"]]}',
-        b'{"nodes": ["a b"]}',
-        b'{"nodes": "gpu-[3-1]"}',
-        b'{"x": 1}',
-    ],
+NO_QUESTIONS = (
+    b"{",
+    b"[]",
+    b'{"nodes": [1]}',
+    b'{"nodes": [["gpu-001"]]}',
+    b'{"nodes": ["a b"]}',
+    b'{"nodes": "gpu-[3-1]"}',
+    b'{"x": 1}',
+    b"",
 )
-def test_what_is_no_question_is_refused_by_the_route(whole: Site, body: bytes) -> None:
+
+
+def test_what_is_no_question_is_refused_by_the_route(whole: Site) -> None:
     client = whole.client()
     client.get(GETS[0])
-    answer = client.post(f"{API}/exclusions/query", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code in (400, 422) and answer.headers["content-type"] == "application/problem+json"
+    for body in NO_QUESTIONS:
+        answer = client.post(f"{API}/exclusions/query", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code in (400, 422) and answer.headers["content-type"] == "application/problem+json", body
 
 
 def test_the_front_lets_nobody_in_whom_the_routes_refuse(whole: Site) -> None:
@@ -151,6 +152,68 @@ def test_an_answer_that_is_known_is_304_until_it_says_something_else(whole: Site
     an_exclusion(whole, "gpu-001")
     whole.app.state.snapshots.forget(whole.watch.cluster)
     assert client.get(GETS[0], headers={"If-None-Match": 'W/"ok"'}).status_code == 200
+
+
+# --- those who wait ------------------------------------------------------------------------------------------------
+
+WAITING = 300
+
+
+def test_any_number_wait_without_a_thread_and_all_hear_of_the_change(whole: Site, served: int) -> None:
+    known = asked(f"{API}/nodes/gpu-001?wait=50", 'If-None-Match: W/"ok"\r\n')
+    exchanged(served, asked(GETS[0]))
+    before = threading.active_count()
+    links = [socket.create_connection(("127.0.0.1", served), 10) for _ in range(WAITING)]
+    for link in links:
+        link.sendall(known)
+    waiting = whole.app.state.waiting
+    deadline = time.monotonic() + 30
+    while waiting.count < WAITING:
+        assert time.monotonic() < deadline, waiting.count
+        time.sleep(0.02)
+    assert threading.active_count() - before < 10
+    an_exclusion(whole, "gpu-001")
+    whole.parts.changes.publish("incident", "1", whole.watch.cluster)
+    began = time.monotonic()
+    for link in links:
+        link.settimeout(20)
+        got = b""
+        while not whole_answers(got):
+            got += link.recv(65536)
+        link.close()
+        assert b'"verdict":"exclude"' in got
+    assert time.monotonic() - began < 15 and waiting.count == 0
+
+
+def test_who_waited_in_vain_is_told_304_and_what_tells_nobody_is_found_by_looking(whole: Site, served: int) -> None:
+    whole.app.state.snapshots._oldest_s = 0.2
+    exchanged(served, asked(GETS[0]))
+    known = 'If-None-Match: W/"ok"\r\n'
+    assert exchanged(served, asked(f"{GETS[0]}?wait=0.3", known)).startswith(b"HTTP/1.1 304 ")
+    timer = threading.Timer(0.3, an_exclusion, (whole, "gpu-001"))  # as another process would: no word of it
+    timer.start()
+    assert b'"verdict":"exclude"' in exchanged(served, asked(f"{GETS[0]}?wait=9", known))
+    timer.join()
+    assert b"422" in exchanged(served, asked(f"{GETS[0]}?wait=600", known))[:20]
+
+
+def test_who_waits_does_not_hold_up_a_server_that_stops(whole: Site, served: int) -> None:
+    exchanged(served, asked(GETS[0]))
+    with socket.create_connection(("127.0.0.1", served), 10) as link:
+        link.sendall(asked(f"{GETS[0]}?wait=50", 'If-None-Match: W/"ok"\r\n'))
+        deadline = time.monotonic() + 10
+        while not whole.app.state.waiting.count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        whole.parts.changes.close()
+        link.settimeout(10)
+        assert link.recv(65536).startswith(b"HTTP/1.1 304 ")
+
+
+def test_more_than_may_wait_are_told_to_come_again(whole: Site) -> None:
+    whole.app.state.waiting._most = 0
+    answer = whole.client().get(f"{GETS[0]}?wait=5", headers={"If-None-Match": 'W/"ok"'})
+    assert answer.status_code == 503 and answer.headers["Retry-After"] == "10"
 
 
 # --- past uvicorn ---------------------------------------------------------------------------------------------------
