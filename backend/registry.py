@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from backend import joining
+from backend import joining, sweeps
 from backend.act.base import ClusterBackend
+from backend.act.checks import Check, Report
 from backend.act.dry_run import DryRunBackend
 from backend.act.kubernetes import KubernetesBackend
 from backend.act.slurm import SlurmBackend
@@ -55,7 +56,7 @@ from backend.inventory.inventory import Inventory
 from backend.notify.base import Notifier
 from backend.notify.configured import routing_of
 from backend.registry_channels import notifiers_of as notifiers_of
-from backend.registry_hands import with_hands
+from backend.registry_hands import checks_of, with_hands
 from backend.ring import Ring
 from backend.settings import Cluster, Policy, Prometheus, Settings
 from backend.store import cluster as cluster_rows
@@ -126,14 +127,16 @@ def build(
     tails = {one.name: Tails(tails_folder(settings, one.name), one.logs.tail_bytes) for one in settings.cluster}
     for cluster in settings.cluster:
         slurm = slurm_of(cluster)
-        backend = (backends or {}).get(cluster.name) or with_hands(cluster, backend_of(cluster, slurm, clock), clock)
+        backend = (backends or {}).get(cluster.name) or with_hands(
+            cluster, backend_of(cluster, slurm, clock), clock, partial(noted_later, watches, cluster.name)
+        )
         check_s = sum(check.timeout_s for check in cluster.hands.check)
         rules = replace(rules_of(settings, tuple(notifiers), simulated), check_s=check_s)
         own = catalogue.with_thresholds(cluster.thresholds)
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
         mode: Mode = "read" if role == "api" else "write"
         watch.history = History.open(settings.store.folder, cluster.name, kept_of(cluster, catalogue), mode)
-        watch.trained = trained[cluster.name]
+        watch.trained, watch.checks = trained[cluster.name], checks_of(cluster)
         watch.load()
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
@@ -143,6 +146,11 @@ def build(
     trace = traces_to(settings.server.otlp_url, who) if settings.server.otlp_url else untraced
     rest = (sources, demo_person, past, tails, trained, trace)
     return Parts(settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, *rest)
+
+
+def noted_later(watches: Mapping[str, Watch], name: str, check: Check, node: str, found: Report) -> None:
+    """Keep the result of a check before a return; the watch exists by the time that one runs."""
+    sweeps.note(watches[name], check, node, "", "return", found)
 
 
 def kept_of(cluster: Cluster, catalogue: Catalogue) -> tuple[MetricKey, ...]:

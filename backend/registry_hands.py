@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.act.base import ClusterBackend
-from backend.act.checks import Check, CheckHand
+from backend.act.checks import Check, CheckHand, Noted, unnoted
 from backend.act.command import CommandHand, Recipe
 from backend.act.dry_run import DryRunBackend
 from backend.act.hands import Hand, Hands
@@ -16,15 +16,18 @@ from backend.settings import Cluster
 from backend.settings_acting import Webhook
 
 
-def with_hands(cluster: Cluster, backend: ClusterBackend | None, clock: Clock) -> ClusterBackend | None:
-    """The scheduler's backend with the hands that the settings name; a dry run gets none."""
+def with_hands(
+    cluster: Cluster, backend: ClusterBackend | None, clock: Clock, noted: Noted = unnoted
+) -> ClusterBackend | None:
+    """The scheduler's backend with the hands that the settings name; a dry run gets none. ``noted`` is told of each
+    result of a check."""
     if backend is None or isinstance(backend, DryRunBackend):
         return backend
-    hands = hands_of(cluster, clock)
+    hands = hands_of(cluster, clock, noted)
     return Hands(backend, hands) if hands else backend
 
 
-def hands_of(cluster: Cluster, clock: Clock) -> tuple[Hand, ...]:
+def hands_of(cluster: Cluster, clock: Clock, noted: Noted = unnoted) -> tuple[Hand, ...]:
     wanted = cluster.hands
     found: list[Hand] = [hand for one in wanted.webhook for hand in _webhooks(one, clock)]
     for one in wanted.command:
@@ -32,7 +35,7 @@ def hands_of(cluster: Cluster, clock: Clock) -> tuple[Hand, ...]:
     if wanted.redfish is not None:
         bmc = wanted.redfish
         found.append(RedfishHand(bmc.address, bmc.user, bmc.password.get_secret_value(), bmc.timeout_s))
-    checks = CheckHand(checks_of(cluster))
+    checks = CheckHand(checks_of(cluster), noted=noted)
     return (*found, checks) if checks.can else tuple(found)
 
 

@@ -118,6 +118,12 @@ class NodeCheck(Section):
     )
     timeout_s: float = Field(300.0, gt=0, le=3600, description="Longest time it may run, in seconds.")
     every_s: float = Field(86_400.0, ge=60, description="An idle node is checked again after this (act mode only).")
+    compare: bool = Field(
+        False, description="What it computes (digest of its JSON) must be the same on every node: a recomputation."
+    )
+    kind: str = Field(
+        "gpu_hardware_other", pattern=r"^[a-z_]{1,64}$", description="As which kind of fault a failed sweep is told."
+    )
 
 
 class Hands(Section):

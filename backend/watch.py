@@ -16,6 +16,7 @@ import numpy as np
 from sqlmodel import Session
 
 from backend.act.base import ClusterBackend
+from backend.act.checks import Check
 from backend.changes import Changes
 from backend.clock import Clock, unix, utc
 from backend.decide.guards import Limits
@@ -102,6 +103,7 @@ class Watch:
     history: History | None = None
     verdicts: Verdicts | None = None
     trained: Trained | None = None
+    checks: tuple[Check, ...] = ()
     who: str = "watchkeeper"
     reached: Callable[[str], None] = unwatched
     stepped: Callable[[Tick, Delta], None] = unfollowed

@@ -36,6 +36,13 @@ DECISION: Final[Mapping[str, Chip]] = {
     "superseded": Chip("info", "withdrawn"),
     "nothing": Chip("info", "no action"),
 }
+#: Verdict of a check.
+CHECK: Final[Mapping[str, Chip]] = {
+    "pass": Chip("done", "passed"),
+    "warn": Chip("warning", "passed with a warning"),
+    "fail": Chip("failed", "failed"),
+    "unknown": Chip("unknown", "no verdict"),
+}
 #: Health of a loop, of a source and of a detector.
 LOOP: Final[Mapping[str, Chip]] = {
     "fine": Chip("ok", "on time"),

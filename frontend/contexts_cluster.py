@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from frontend.contexts import Figure, Frame, Link
+from frontend.contexts import Chip, Figure, Frame, Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,16 @@ class SeatRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRow:
+    name: str  #: which check, and with whom
+    chip: Chip  #: passed, failed, not known
+    text: str  #: what it said
+    when: str  #: time, UTC
+    occasion: str  #: before a return, or a sweep
+    incident: Link  #: what was opened for it; text empty = nothing
+
+
+@dataclass(frozen=True, slots=True)
 class NodePage:
     frame: Frame  #: rail, bar, foot
     answer: str  #: may work go there, with the first reason
@@ -45,6 +55,7 @@ class NodePage:
     cards: tuple[SeatRow, ...]  #: which GPUs sat in it, newest first
     cables: tuple[tuple[str, str], ...]  #: port and leaf, mount and server
     runs: tuple[Link, ...] = ()  #: the runs of its last jobs, the newest first
+    checks: tuple[CheckRow, ...] = ()  #: what checks found of it, the newest first
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
     "time": sa.DateTime(timezone=True),
 }
 TABLES = """
-    exclusion advice decision orders cluster node device attempt allocation
+    exclusion advice decision orders checks cluster node device attempt allocation
     devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark wrapreport
     incident entry message delivery alertgroup alertmember silence users sessions tries tokens audit audithead beat secret lease label modelartifact
     run runjob rollup reckoning
@@ -80,6 +80,15 @@ def _actions() -> None:
     )
     op.create_index("ix_exclusion_incident_id", "exclusion", ["incident_id"])
     op.create_index("ix_exclusion_live", "exclusion", ["cluster", "node", "lifted_at"])
+    _table(
+        "checks",
+        """
+        id:big cluster:text node:text peer:text name:text occasion:text at:time verdict:text text:text reading:json
+        digest:text incident_id:big?
+    """,
+        key="id",
+    )
+    op.create_index("ix_checks_node", "checks", ["cluster", "node", "name", "id"])
     _table(
         "advice",
         "id:big cluster:text job:text revision:count at:time mark:text body:json",
@@ -287,6 +296,7 @@ def _incidents() -> None:
     """,
         key="id",
     )
+    op.create_index("ix_incident_entity", "incident", ["cluster", "kind", "entity_id", "opened_at"])
     op.create_index("ix_incident_state", "incident", ["cluster", "state", "opened_at"])
     _table(
         "entry",

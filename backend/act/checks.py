@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,13 +30,16 @@ MOST_DEEP, MOST_ENTRIES = 12, 10_000
 @dataclass(frozen=True, slots=True)
 class Check:
     """One check of the configuration. ``command`` holds ``{node}``, a pair test also ``{peer}``. ``on``: before a node
-    goes back to work (return), on idle nodes (idle), or both (any). Idle ones are due again after ``every_s``."""
+    goes back to work (return), on idle nodes (idle), or both (any). Idle ones are due again after ``every_s``.
+    ``compare``: what it computes must be the same on every node. ``kind``: as which fault a failure is told."""
 
     name: str
     command: tuple[str, ...]
     on: Literal["return", "idle", "any"] = "return"
     timeout_s: float = 300.0
     every_s: float = 86_400.0
+    compare: bool = False
+    kind: str = "gpu_hardware_other"
 
     @property
     def paired(self) -> bool:
@@ -45,11 +48,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check said. ``values``: its measurements by name."""
+    """What a check said. ``values``: its measurements by name. ``digest``: what it computed."""
 
     verdict: Word
     text: str
     values: dict[str, float] = field(default_factory=dict)
+    digest: str = ""
 
 
 def report_of(done: Ran) -> Report:
@@ -64,7 +68,7 @@ def report_of(done: Ran) -> Report:
                 continue
             worst = min((said, code if done.code else said), key=WORST.index)
             words = str(found.get("text") or found.get("message") or found.get("reason") or last_words(done))
-            return Report(worst, words[:500], _values(found))
+            return Report(worst, words[:500], _values(found), str(found.get("digest") or "")[:200])
     return Report(code, last_words(done))
 
 
@@ -119,11 +123,20 @@ def run_check(check: Check, node: str, peer: str = "", run: Run = run_bounded) -
         return Report("unknown", str(error))
 
 
+#: Told of each result.
+Noted = Callable[[Check, str, Report], object]
+
+
+def unnoted(check: Check, node: str, found: Report) -> None:
+    """Default of ``noted``: nobody keeps it."""
+
+
 class CheckHand:
     """A Hand that checks a node before it goes back to work: all of its checks must pass (a warning passes). It
     changes nothing, so that one whose outcome a crash hid is simply run again."""
 
-    def __init__(self, checks: Sequence[Check], run: Run = run_bounded) -> None:
+    def __init__(self, checks: Sequence[Check], run: Run = run_bounded, noted: Noted = unnoted) -> None:
+        self._noted = noted
         self._checks = tuple(check for check in checks if check.on in ("return", "any") and not check.paired)
         self._run = run
 
@@ -145,6 +158,7 @@ class CheckHand:
             node = values_of(order)["node"]
             found = run_check(check, node, run=self._run)
             said[check.name] = found.verdict
+            self._noted(check, node, found)
             if found.verdict == "fail":
                 raise ActionError(f"Check {check.name} of {node} failed: {found.text}", permanent=True)
             if found.verdict == "unknown":

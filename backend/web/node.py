@@ -19,13 +19,15 @@ from backend.answers.odd_ones import Odd, odd_in
 from backend.answers.verdicts import Verdict
 from backend.model.past import DeviceSpan
 from backend.snapshots import Snapshots
+from backend.store import checks
 from backend.web import past
 from backend.web.base import NoPage, Visit, frame, page, visit
 from backend.web.cost_words import run_path
 from backend.web.figures import as_json, as_sheet
 from backend.web.past import Bar
+from frontend import chips
 from frontend.contexts import Link, Twin
-from frontend.contexts_cluster import DevicePage, NodePage, SeatRow, VersionRow
+from frontend.contexts_cluster import CheckRow, DevicePage, NodePage, SeatRow, VersionRow
 from frontend.figures.lanes import lanes
 from frontend.figures.theme import themes, tokens
 from frontend.words import age, ago, capital, clock, first, sentence
@@ -33,6 +35,7 @@ from frontend.words import age, ago, capital, clock, first, sentence
 Seen = Annotated[Visit, Depends(visit)]
 MOST_CARDS = 64
 MOST_RUNS = 8
+MOST_CHECKS = 12
 
 
 def router(pages: Environment) -> APIRouter:
@@ -121,6 +124,24 @@ def device_bars(found: DeviceHistory, now: datetime) -> list[Bar]:
     ]
 
 
+def checked(session: Session, seen: Visit, node: str) -> tuple[CheckRow, ...]:
+    """What checks found of it, the newest first."""
+    occasions = {"return": "before it went back", "idle": "sweep of idle nodes"}
+    return tuple(
+        CheckRow(
+            f"{row.name} with {row.peer}" if row.peer else row.name,
+            chips.CHECK[row.verdict],
+            row.text,
+            clock(row.at, seen.now),
+            occasions.get(row.occasion, row.occasion),
+            Link(f"Incident {row.incident_id}", seen.link(f"/incidents/{row.incident_id}"))
+            if row.incident_id is not None
+            else Link("", ""),
+        )
+        for row in checks.of_node(session, seen.watch.cluster, node, MOST_CHECKS)
+    )
+
+
 # --- a node ---------------------------------------------------------------------------------------------------------
 
 
@@ -144,6 +165,7 @@ def of_node(session: Session, seen: Visit, node: str, days: int) -> NodePage:
         cards=tuple(seat(row, seen, of_its_node=True) for row in newest_first(found.devices)[:MOST_CARDS]),
         cables=tuple((tie.port, f"{tie.peer} {tie.peer_port}".strip()) for tie in found.cables),
         runs=runs_of(found, seen),
+        checks=checked(session, seen, node),
     )
 
 
