@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -150,13 +151,19 @@ class SlurmCluster:
                 self.start_node(name)
             self._up_again(name)
             self.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
-        self.wait("idle nodes", self.idle)
+        self.wait("idle nodes", self._resumed)
+
+    def _resumed(self) -> bool:
+        for name in self.run("sinfo", "-h", "-N", "-t", "down,drain", "-o", "%N", check=False).split():
+            self.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
+        return self.idle()
 
     def _up_again(self, name: str) -> None:
-        """A node that a test had rebooted comes up: its slurmd starts anew and says that it booted."""
-        if "REBOOT" not in self.run("scontrol", "show", "node", name, check=False):
-            return
+        """A node that a test had rebooted: called off where it only waits, else its slurmd starts and says it booted."""
+        state = re.compile(r"State=\S*REBOOT")
         self.run("scontrol", "cancel_reboot", name, check=False)
+        if not state.search(self.run("scontrol", "show", "node", name, check=False)):
+            return
         _end(self.running.pop(name), signal.SIGTERM)
         self._start(name, "slurmd", "-D", "-b", "-N", name, "-f", str(self.conf))
 
