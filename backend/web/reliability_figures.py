@@ -180,8 +180,7 @@ def lost_by(document: Mapping[str, Any], by: str, title: str, what: str) -> Draw
             _name(row["name"], by),
             row["gpu_hours"][0] or 0.0,
             row["gpu_hours"][1] or 0.0,
-            f"{bounds(row['gpu_hours'])}  n = {row['failures']}"
-            + (f"  {bounds(row['money'])} {cost}" if "money" in row else ""),
+            f"{bounds(row['gpu_hours'])}  n = {row['failures']}",
             loud=True,
             open=row["name"].startswith(("unknown", "not known")),
         )
