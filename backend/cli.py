@@ -195,6 +195,15 @@ def _exclusions(ask: Words) -> None:
     ask.add_argument("--scope", action="append", default=[], help="also what is kept from this work, as in account:nlp")
 
 
+def _notify(channels: Words) -> None:
+    actions = channels.add_subparsers(dest="action", required=True, metavar="ACTION")
+    test = actions.add_parser("test", help="send one message that says it is a test")
+    names = ("email", "slack", "pagerduty", "teams", "webhook", "apprise", "alertmanager")
+    test.add_argument("--channel", choices=names, required=True, help="by which channel")
+    test.add_argument("--json", action="store_true", help="print the receipt as JSON")
+    _config(test)
+
+
 def _alerts(alerts: Words) -> None:
     actions = alerts.add_subparsers(dest="action", required=True, metavar="ACTION")
     asked = actions.add_parser("preview", help="who would be told of such a fault now, and why; nothing is sent")
@@ -299,6 +308,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "incidents": ("open incidents, worst first", _ask),
     "exclusions": ("nodes that are kept from new work", _exclusions),
     "alerts": ("who was told and would be told; silences", _alerts),
+    "notify": ("try a channel", _notify),
     "policy": ("check the policy, or ask what it would do", _policy),
     "export": ("a table of a running server, or of the archive, as a file", _export),
     "report": ("the weekly report as text, now", _ask),
@@ -355,6 +365,7 @@ BEHIND: Mapping[str, tuple[str, str]] = {
     "report": ("cost", "report"),
     "export": ("export", "export"),
     "alerts": ("alerts", "alerts"),
+    "notify": ("notify", "notify"),
     "policy": ("policy", "policy"),
     "kubernetes-manifest": ("kubernetes", "kubernetes_manifest"),
     "deploy": ("deploy", "deploy"),
