@@ -20,7 +20,7 @@ _CODE = re.compile(
 )
 #: Words that say somebody dealt with it, or that it is only told.
 _SOFT = re.compile(
-    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etry(?:ing)?\b(?! count| exceeded)|\bretries left"
+    r"\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|\[W\b|\b[Rr]etr(?:y|ying|ied)\b(?! count| exceeded)|\bretries left"
     r"|will (?:be )?retr|"
     r"[Aa]ttempt \d+\s?(?:/|of)|\b[Ss]kipp(?:ing|ed)\b|[Ii]gnor(?:ed|ing)\b|[Ff]all(?:ing)?[ -]?back|\brecovered\b|"
     r"\b[Cc]aught\b(?! (?:signal|SIG|collective))|[Nn]on-?fatal\b|\bhandled\b|Exception ignored|reconnect"
@@ -30,17 +30,19 @@ _SOFT = re.compile(
     r"|\b(?:bypassing|tolerated|suppressed|zero_infinity|not fatal|harmless|benign|no harm)\b"
     r"|\b(?:used?|using) [^\n]{1,60} instead\b"
     r"|^(?:\S{1,80} ){0,4}(?:wandb|COMET|comet_ml|mlflow|neptune|clearml|tensorboard)\b"
+    r"|\b(?:going|goes) on\b|\b(?:below|under|within) (?:the |its )?(?:limits?|threshold|tolerance|budget)\b"
     r"|[Tt]emporary (?:cache )?directory|\bauto-?(?:recover|restart|retr)\w{0,6}\b"
 )
 #: Who tells of the past.
 _PAST = re.compile(
-    r"\b(?:[Ll]ast|[Pp]revious(?:ly)?|[Ee]arlier|[Pp]rior|[Pp]ast|[Hh]istory|[Rr]esum(?:ed?|ing)|[Rr]ecover(?:ed|ing)"
+    r"\b(?:[Ll]ast|[Pp]revious(?:ly)?|[Ee]arlier|[Pp]rior|[Pp]ast|[Hh]istory|[Rr]esum(?:ed?|ing)|[Rr]estored|[Rr]ecover(?:ed|ing)"
     r"|[Rr]estart(?:ed|ing)|[Ss]imulat(?:ed?|ing)|[Ii]nject(?:ed|ing)|[Dd]rill)\b"
 )
 #: The level at the head of a line, before anything is said.
 _LEVEL = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?)\b")
 #: NCCL and c10d warn of what kills them, so their level says nothing.
 _LOUD = re.compile(r"NCCL WARN|ProcessGroupNCCL|TCPStore|socket\.cpp|\bWatchdog caught\b|elastic/")
+_DEALT = re.compile(r"\b(?:skipping|ignoring|[Ff]alling back|will be (?:skipped|ignored))\b|, using [\w.\- ]{1,40}$")
 #: A word of prose; and what stands before the words of an exception or of a failed call.
 _PROSE = re.compile(r"(?<![\w.\-/])[a-z]{1,30}(?![\w\-/(=])")
 _RAISES = re.compile(r"(?:Error|Exception|failure(?: \d{1,4})? ?)\(?$")
@@ -56,6 +58,10 @@ CHAIN_LITERALS = ("During handling of the above exception", "The above exception
 IGNORED = "Exception ignored in"
 
 
+_NAMED = re.compile(
+    r"(?:^|[\s\]:)|>\"'])[A-Za-z_][\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Fault|Timeout)\b(?=[:(\s\"']|$)",
+    re.ASCII,
+)
 #: What stands in one word before and behind a part of a path: a slash, and more of a name.
 _PATH_HEAD = re.compile(r"/(?:[\w\-.=+]{0,100}[\-_.])?$", re.ASCII)
 _PATH_TAIL = re.compile(r"[\w\-.=+]{0,100}[\-_/.]\w", re.ASCII)
@@ -63,6 +69,7 @@ _KEY_END = re.compile(r"[\w\-. ]{0,60}['\"]\s{0,4}:")
 #: Text that a model reads or writes, printed beside what the program itself has to say.
 _SAMPLE = re.compile(
     r"\b(?:sample|prompt|text|input|output|stdout|stderr|completion|response|question|answer|document|example|target|caption"
+    r"|title|headline|article|summary"
     r"|instruction|reference|prediction|generated|decoded|content|query|label)s?(?:[ _]?(?:text|\d{1,9}))?"
     r"(?:\[\d{1,9}\])?['\"]?\s?[:=]\s?['\"]",
     re.IGNORECASE | re.ASCII,
@@ -71,7 +78,8 @@ _SAMPLE = re.compile(
 
 #: A turn of a conversation that a model reads or writes.
 _TURN = re.compile(
-    r"^[^\w>]{0,8}(?:> ?)?(?:Prompt|Response|User|Assistant|Human|Question|Completion|Generat(?:ed|ion)|Sample|Q|A)"
+    r"^[^\w>]{0,8}(?:> ?)?(?:Prompt|Response|[Uu]ser|[Aa]ssistant|[Ss]ystem|[Hh]uman|Question"
+    r"|Completion|Generat(?:ed|ion)|Sample|Q|A)"
     r"(?:[ #]{0,2}\d{1,9})?: |^> ?(?:Input|Output|Answer|Text)\b[^:\n]{0,12}: "
 )
 #: One of many tries that a search makes: that it fails ends nothing.
@@ -87,13 +95,23 @@ def is_code(line: str) -> bool:
 
 
 def is_loud(line: str) -> bool:
-    """Does it come from who warns of what kills it, whatever level it gives?"""
-    return bool(_LOUD.search(line[:MAX_CHARS]))
+    """Does it come from who warns of what kills it, whatever level it gives, and not of what it goes on without?"""
+    return bool(_LOUD.search(line[:MAX_CHARS])) and not _DEALT.search(line[:MAX_CHARS])
+
+
+def is_raised(line: str) -> bool:
+    """Does it name an exception, as the end of a traceback does?"""
+    return bool(_NAMED.search(line[:MAX_CHARS]))
 
 
 def is_soft(line: str) -> bool:
     """Do its words say that somebody dealt with it, or that it is only told?"""
     return bool(_SOFT.search(line[:MAX_CHARS]) or _TRIAL.search(line[:MAX_CHARS]))
+
+
+def is_past(text: str, start: int) -> bool:
+    """Do the words before ``start`` say that it is of another time, or made up?"""
+    return bool(_PAST.search(text[max(0, start - 400) : start]))
 
 
 def by_level_only(text: str, start: int) -> bool:
@@ -192,6 +210,12 @@ _STEP = re.compile(
     r"[^\n]{0,120}?(?:loss|ppl|lr\b|tok|it/s|s/it|ms\b|samples|time|acc|grad|\d%)",
     re.ASCII | re.IGNORECASE,
 )
+#: ``[120/9000] loss=2.1``: so many of so many, with a figure of training behind.
+_OF = re.compile(
+    r"(?:^|[\s\[(])(\d{1,9}) ?/ ?\d{1,9}[\])]?[^\n]{0,60}?"
+    r"\b(?:loss|lm_loss|acc\w{0,5}|ppl|lr|tok(?:ens)?/s|it/s|samples/s)\b",
+    re.ASCII | re.IGNORECASE,
+)
 #: Where a line counts no steps it may count epochs.
 _EPOCH = re.compile(
     r"\bepoch['\"]?\s{0,4}[:=\[#|]?\s{0,4}\[?(\d{1,6})[^\n]{0,120}?(?:loss|acc|ppl|lr\b|wer|bleu|auc|f1|mse|mae|map)\b",
@@ -231,7 +255,7 @@ def step_of(line: str) -> int | None:
     bar = _BAR.search(line)
     if bar:
         return int(bar[1]) if bar[1] else -1
-    found = _STEP.search(line) or _EPOCH.search(line)
+    found = _STEP.search(line) or _EPOCH.search(line) or _OF.search(line)
     return int(found[1]) if found else None
 
 

@@ -20,6 +20,8 @@ from detectors.joblog.phrases import (
     is_code,
     is_key,
     is_loud,
+    is_past,
+    is_raised,
     is_soft,
     kept,
     quoted,
@@ -168,7 +170,7 @@ class Table:
             return None
         words = {key: value.strip()[:KEPT_CHARS] for key, value in match.groupdict().items() if value}
         loud = is_loud(text)
-        soft = not loud and is_soft(text)
+        soft = not loud and (is_soft(text) or is_past(text, match.start()))
         if rule.exclude != "no" and not loud:
             soft = soft and not by_level_only(text, match.start())
             soft = soft or told(text[:MAX_CHARS], match.start(), match.end())
@@ -264,15 +266,18 @@ HARD = frozenset({"ecc_uncorrectable", "gpu_fallen_off_bus", "nvlink_error", "gs
 SURVIVED_S = 60.0
 #: What ends a job before its first step, or was tried again until it went well.
 BEFORE_STEPS = frozenset({"rendezvous_failure", "port_in_use", "unschedulable_resources", "container_start_failure"})
+#: Whoever ends a job from outside gives it time to go on for a while.
+FROM_OUTSIDE = frozenset({"preempted_or_cancelled", "time_limit", "node_fail"})
 #: What makes a hit of a level a consequence when it came before in the same stream.
 _FOLLOWS = {"symptom": ("cause", "surface"), "echo": ("cause", "surface", "symptom")}
 
 
-def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None) -> bool:
+def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None, quiet: bool = False) -> bool:
     """Did the work go on behind this line? ``ended_well``: bytes up to the line that says the job is done, or None.
 
     Two steps are asked for, and more text than a buffer may hold back or a later time; or one step behind a line that
-    says it was handled.
+    says it was handled. ``quiet``: nothing failed behind the last step; then two steps also clear what was only
+    reported: an exception may stand before older steps that a buffer held back, a report may not.
     """
     if ended_well is not None and ended_well > hit.behind:
         return hit.level != "note"
@@ -282,22 +287,28 @@ def went_on(hit: Hit, progress: Sequence[Progress], ended_well: int | None) -> b
     after = [p for p in progress if p.behind > hit.behind and (p.step < 0 or p.step > before)]
     if len(after) < (1 if hit.soft else 2):
         return False
-    if hit.log_class in HARD and hit.level == "cause":
+    if hit.log_class in HARD and hit.level == "cause" and not hit.soft:
         much_later = hit.at is not None and any(p.at is not None and p.at > hit.at + SURVIVED_S for p in after[4:])
         return len(after) > 4 and (much_later or after[-1].behind - hit.behind > 4 * BUFFER_BYTES)
     if before < 0 and hit.log_class in BEFORE_STEPS:
         return True
     later = hit.at is not None and any(p.at is not None and p.at > hit.at + 1.0 for p in after[1:])
-    return hit.soft or later or after[-1].behind - hit.behind > BUFFER_BYTES
+    reported = quiet and hit.log_class not in FROM_OUTSIDE and not is_raised(hit.text) and not is_loud(hit.text)
+    steps = {p.step for p in after}
+    reported = reported and (len(steps) > 1 or -1 in steps)
+    return hit.soft or later or reported or after[-1].behind - hit.behind > BUFFER_BYTES
 
 
 def standing(hits: Sequence[Hit], progress: Sequence[Progress] = (), ended_well: int | None = None) -> list[Hit]:
     """Hits of one stream in its order, without what the work survived and what only followed from an earlier one."""
     cleared = {name: number for number, hit in enumerate(hits) for name in hit.rule.clears}
+    last = max((p.behind for p in progress), default=0)
+    quiet = not any(hit.behind > last and hit.level not in ("good", "note") and not hit.soft for hit in hits)
     alive = [
         hit
         for number, hit in enumerate(hits)
-        if hit.level != "good" and number >= cleared.get(hit.rule.name, 0) and not went_on(hit, progress, ended_well)
+        if hit.level != "good" and number >= cleared.get(hit.rule.name, 0)
+        if not went_on(hit, progress, ended_well, quiet)
     ]
     left: list[Hit] = []
     seen: set[str] = set()
