@@ -18,7 +18,10 @@ class Incident(SQLModel, table=True):
     message may depend on. ``hypotheses`` are HypothesisFacts, ``victims`` names of folded entities.
     """
 
-    __table_args__ = (Index("ix_incident_state", "cluster", "state", "opened_at"),)
+    __table_args__ = (
+        Index("ix_incident_state", "cluster", "state", "opened_at"),
+        Index("ix_incident_entity", "cluster", "kind", "entity_id", "opened_at"),
+    )
     id: int | None = row_id()
     cluster: str
     kind: str
