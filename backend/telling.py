@@ -14,7 +14,7 @@ from backend.incidents.message import message_of
 from backend.model.actions import Decision
 from backend.model.alerts import AlertGroup
 from backend.model.incidents import Incident
-from backend.notify import gather, groups, outbox
+from backend.notify import groups, outbox
 from backend.notify.groups import Desk
 from backend.notify.routing import fallback_of
 from backend.store import actions, alerts, findings, incidents, messages
@@ -67,10 +67,9 @@ def expect(session: Session, watch: Watch, touched: Sequence[Incident]) -> None:
     fresh = [row for row in touched if row.state == "open" and not row.decided_revision]
     if not fresh or not watch.rules.channels:
         return
-    now, desk = watch.clock.now(), desk_of(watch)
-    near = gather.around(session, watch.cluster, desk.routing, now)
-    for incident in fresh:
-        groups.stir(session, desk, incident, now, PLAN_S, near)
+    known = alerts.in_groups(session, [row.id or 0 for row in fresh])
+    rows = [row for row in fresh if row.id not in known]
+    groups.expect(session, desk_of(watch), rows, watch.clock.now(), PLAN_S)
 
 
 def announce(

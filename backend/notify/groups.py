@@ -79,14 +79,30 @@ def judge(session: Session, desk: Desk, incident: Incident, now: datetime, near:
     return replace(found, held=Held("inhibited", muted)) if muted else found
 
 
-def stir(
-    session: Session, desk: Desk, incident: Incident, now: datetime, settle_s: float = 0.0, near: Around | None = None
-) -> tuple[AlertGroup, ...]:
+def stir(session: Session, desk: Desk, incident: Incident, now: datetime) -> tuple[AlertGroup, ...]:
     """An incident opened or has news: it joins the groups of the routes that take it, and those it is in look at it.
-
-    settle_s: how long a new group waits at least, for a plan that is being made. Returns its open groups.
-    """
+    Returns its open groups."""
     known = {group.route: (group, member) for group, member in alerts.groups_of(session, incident.id or 0)}
+    return _stir(session, desk, incident, now, 0.0, None, known)
+
+
+def expect(session: Session, desk: Desk, fresh: Sequence[Incident], now: datetime, settle_s: float) -> None:
+    """Incidents that have just opened join the groups of the routes that take them. settle_s: how long a new group
+    waits at least, for the plans that are being made."""
+    near = gather.around(session, desk.cluster, desk.routing, now)
+    for incident in fresh:
+        _stir(session, desk, incident, now, settle_s, near, {})
+
+
+def _stir(
+    session: Session,
+    desk: Desk,
+    incident: Incident,
+    now: datetime,
+    settle_s: float,
+    near: Around | None,
+    known: dict[str, tuple[AlertGroup, AlertMember]],
+) -> tuple[AlertGroup, ...]:
     if incident.state != "resolved":
         for choice in judge(session, desk, incident, now, near).taken:
             if choice.route.channels and choice.route.name not in known:

@@ -38,6 +38,14 @@ def groups_of(session: Session, incident_id: int) -> Sequence[tuple[AlertGroup, 
     return session.exec(query.order_by(col(AlertGroup.id))).all()
 
 
+def in_groups(session: Session, incident_ids: Sequence[int]) -> set[int]:
+    """Which of these incidents are or were in a group."""
+    found: set[int] = set()
+    for some in portions(incident_ids):
+        found.update(session.exec(select(AlertMember.incident_id).where(col(AlertMember.incident_id).in_(some))).all())
+    return found
+
+
 def members_of(session: Session, group_id: int) -> Sequence[tuple[AlertMember, Incident]]:
     """Who is in a group, in the order in which they joined."""
     joined = col(AlertMember.incident_id) == col(Incident.id)

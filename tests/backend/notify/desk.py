@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -64,25 +64,34 @@ class AtTheDesk:
 
     def incident(self, node: str = "n0", kind: str = "ib_link_down", severity: str = "critical", **more: Any) -> int:
         """One opens, and is put among what is to be told as the pipeline does it. Its number."""
+        return self.burst([node], kind, severity, **more)[0]
+
+    def burst(
+        self, nodes: Sequence[str], kind: str = "ib_link_down", severity: str = "critical", **more: Any
+    ) -> list[int]:
+        """So many open in one tick, in one transaction. Their numbers."""
         now = self.clock.now()
         with self.store.write() as session:
-            row = Incident(
-                cluster="main",
-                kind=kind,
-                severity=severity,
-                headline=f"{kind} on {node}",
-                entity_kind=more.get("entity_kind", "nic"),
-                entity_id=more.get("entity_id", f"e{next(NUMBERS)}"),
-                entity_name=more.get("entity_name", f"{node}/nic:mlx5_0"),
-                node=node,
-                opened_at=now,
-                changed_at=now,
-                last_asserted_at=now,
-            )
-            session.add(row)
+            rows = [self._row(node, kind, severity, now, **more) for node in nodes]
+            session.add_all(rows)
             session.flush()
-            groups.stir(session, self.desk, row, now)
-            return row.id or 0
+            groups.expect(session, self.desk, rows, now, 0.0)
+            return [row.id or 0 for row in rows]
+
+    def _row(self, node: str, kind: str, severity: str, now: datetime, **more: Any) -> Incident:
+        return Incident(
+            cluster="main",
+            kind=kind,
+            severity=severity,
+            headline=f"{kind} on {node}",
+            entity_kind=more.get("entity_kind", "nic"),
+            entity_id=more.get("entity_id", f"e{next(NUMBERS)}"),
+            entity_name=more.get("entity_name", f"{node}/nic:mlx5_0"),
+            node=node,
+            opened_at=now,
+            changed_at=now,
+            last_asserted_at=now,
+        )
 
     def change(self, number: int, **change: object) -> None:
         """An incident becomes something else, and its groups hear of it."""

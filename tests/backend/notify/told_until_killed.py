@@ -60,7 +60,7 @@ class ReadsBack:
 def parts_of(folder: Path, smtp_port: int) -> Parts:
     mail = Email(
         **{"from": "watch@example.test"}, host="127.0.0.1", port=smtp_port, starttls=False, to=("on@example.test",)
-    )  # type: ignore[arg-type]  # an alias
+    )
     return build(Settings(store=Store(folder=folder), cluster=(Cluster(name="main"),), email=mail), SystemClock())
 
 
