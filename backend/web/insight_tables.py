@@ -69,9 +69,8 @@ def loops(document: Mapping[str, Any], seen: Visit) -> Table:
     live = sum(row["live"] for row in document["crash_loops"])
     note = f"Three or more failures in a row that saved nothing; {count(live, 'goes', 'go')} on now."
     heads = ("Run", "State!", "#Failures", "=Mostly", "#GPU-hours", "#Pushed aside~", "#Told at~")
-    return Table(
-        "loops", "Crash loops", note if rows else "", heads, rows, ("No run fails again and again.", ""), size="c-7"
-    )
+    empty, size = ("No run fails again and again.", ""), "c-7" if rows else "c-5"
+    return Table("loops", "Crash loops", note if rows else "", heads, rows, empty, size=size)
 
 
 def loop_row(row: Mapping[str, Any], seen: Visit) -> tuple[Cell, ...]:
@@ -127,14 +126,13 @@ def risk(document: Mapping[str, Any], seen: Visit) -> Table:
         (
             Link(row["node"], seen.link(f"/nodes/{row['node']}")),
             percent(row["chance"]),
-            ", ".join(name.replace("_", " ") for name, _ in row["why"][:SIGNS_AT]) or "nothing of its own",
+            "; ".join(name.replace("_", " ") for name, _ in row["why"][:SIGNS_AT]) or "nothing of its own",
         )
         for row in told["nodes"][:MOST_NODES]
     )
     heads = ("Node", "#Within 24 h", "=Because")
-    return Table(
-        "risk", "Which node fails next", risk_note(told), heads, rows, ("Nothing is said.", said(told)), size="c-5"
-    )
+    empty, size = ("Nothing is said.", said(told)), "c-5" if document["crash_loops"] else "c-7"
+    return Table("risk", "Which node fails next", risk_note(told), heads, rows, empty, size=size)
 
 
 def risk_note(told: Mapping[str, Any]) -> str:
