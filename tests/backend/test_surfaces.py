@@ -103,7 +103,7 @@ def test_every_command_is_in_the_readme(command: str) -> None:
 
 def test_the_readme_names_no_command_that_is_not_there() -> None:
     known = commands(parser())
-    shape = r"watchkeeper ([a-z-]+(?: (?:add|list|upgrade|audit|rollups|check|explain|preview|silences|silence))?)"
+    shape = r"watchkeeper ([a-z-]+(?: (?:add|list|upgrade|audit|rollups|check|explain|preview|silences|silence|test))?)"
     for typed in re.findall(shape, section("Command line")):
         assert typed in known, typed
 
