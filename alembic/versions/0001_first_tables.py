@@ -297,7 +297,6 @@ def _incidents() -> None:
         key="id",
     )
     op.create_index("ix_incident_entity", "incident", ["cluster", "kind", "entity_id", "opened_at"])
-    op.create_index("ix_incident_entity", "incident", ["cluster", "kind", "entity_id", "opened_at"])
     op.create_index("ix_incident_state", "incident", ["cluster", "state", "opened_at"])
     _table(
         "entry",
