@@ -33,6 +33,7 @@ _READS = {
         /figures/planner/{which}.csv /figures/planner/{which}.json /settings /settings/rules /api/v1/settings /api/v1/checks
     """,
     "project": """
+        /api/v1/advice
         /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
         /api/v1/orders/{order_id} /api/v1/labels /api/v1/jobs/{job}/log /api/v1/jobs/{job}/verdict
         /api/v1/jobs/{job}/reports /actions /incidents /incidents/{number} /figures/incidents/{number}.json

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI
 
 from backend.api import (
+    advice,
     alerts,
     changes,
     checks,
@@ -70,6 +71,7 @@ def routers() -> tuple[APIRouter, ...]:
         *cost,
         joblogs.router,
         k8s.router,
+        advice.router,
     )
 
 

@@ -92,6 +92,7 @@ PROMISED = {
     ("DELETE", "/api/v1/exclusions/{exclusion_id}"),
     ("PATCH", "/api/v1/exclusions/{exclusion_id}"),
     ("GET", "/api/v1/exclusions/ended"),
+    ("GET", "/api/v1/advice"),
     ("POST", "/api/v1/k8s/filter"),
     ("POST", "/api/v1/k8s/prioritize"),
     ("GET", "/api/v1/incidents"),
