@@ -24,6 +24,7 @@ from backend.notify.base import NotifyError
 from backend.notify.outbox import deliver_one, drop_unserved
 from backend.registry import Parts
 from backend.rollups.keep import Keeper
+from backend.rollups.storage import nothing_moved
 from backend.rollups.weekly import send_weekly
 from backend.store import events, marks, system
 from backend.store.engine import Store, StoreError
@@ -215,7 +216,8 @@ def keeper_of(parts: Parts, watch: Watch) -> Keeper:
     price = told.gpu_hour_price or None
     trained = parts.trained[watch.cluster].read
     store, clock, currency = parts.store, parts.clock, told.currency
-    return Keeper(store, clock, watch.cluster, told.days, told.most_attempts, price, currency, trained)
+    phases = watch.moved.phases if watch.moved is not None else nothing_moved
+    return Keeper(store, clock, watch.cluster, told.days, told.most_attempts, price, currency, trained, phases)
 
 
 def tell_weekly(parts: Parts, watch: Watch) -> bool:

@@ -226,6 +226,8 @@ def take_ticks(watch: Watch) -> list[Tick]:
 def keep(watch: Watch, tick: Tick) -> None:
     """The numbers of a judged tick go into the history. A disk that takes none costs pages their lines, and is shown
     as a source that fails; the watch goes on."""
+    if watch.moved is not None and watch.fleet is not None:
+        watch.moved.add(fit(tick, watch.fleet), watch.fleet)
     if watch.history is None or watch.fleet is None:
         return
     now, error, before = watch.clock.now(), "", watch.heard.get(HISTORY)

@@ -53,6 +53,7 @@ from backend.ingest.slurm import SlurmSource
 from backend.ingest.slurm_accounting import Accounts, SlurmAccountingSource
 from backend.ingest.tails import Tails
 from backend.inventory.inventory import Inventory
+from backend.moved import Moved
 from backend.notify.base import Notifier
 from backend.notify.configured import routing_of
 from backend.registry_channels import notifiers_of as notifiers_of
@@ -137,6 +138,7 @@ def build(
         mode: Mode = "read" if role == "api" else "write"
         watch.history = History.open(settings.store.folder, cluster.name, kept_of(cluster, catalogue), mode)
         watch.trained, watch.checks = trained[cluster.name], checks_of(cluster)
+        watch.moved = moved_of(settings, cluster.name)
         watch.load()
         watches[cluster.name] = watch
         more = (more_sources or {}).get(cluster.name, ())
@@ -151,6 +153,13 @@ def build(
 def noted_later(watches: Mapping[str, Watch], name: str, check: Check, node: str, found: Report) -> None:
     """Keep the result of a check before a return; the watch exists by the time that one runs."""
     sweeps.note(watches[name], check, node, "", "return", found)
+
+
+def moved_of(settings: Settings, cluster: str) -> Moved:
+    """What tells saves and loads from counters of mounts; ceilings from the settings, in bytes a second."""
+    told = settings.reliability
+    file = settings.store.folder / "moved" / f"{cluster}.jsonl"
+    return Moved(file, told.storage_write_gb_s * 1e9, told.storage_read_gb_s * 1e9)
 
 
 def kept_of(cluster: Cluster, catalogue: Catalogue) -> tuple[MetricKey, ...]:

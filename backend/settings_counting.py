@@ -24,6 +24,12 @@ class Reliability(Section):
         200_000, ge=100, description="Attempts that are counted at most; of more only the newest, and pages say so."
     )
     gpu_hour_price: float = Field(0.0, ge=0, description="What one GPU-hour costs; 0: losses are told in hours only.")
+    storage_write_gb_s: float = Field(
+        0.0, ge=0, description="What the storage can write, in GB/s; 0: not known. Saves are told as a share of it."
+    )
+    storage_read_gb_s: float = Field(
+        0.0, ge=0, description="What the storage can read, in GB/s; 0: not known. Loads are told as a share of it."
+    )
     currency: str = Field("USD", max_length=8, description="The currency of that price.")
 
 

@@ -26,6 +26,7 @@ from backend.incidents.record import Delta, Held, held_of
 from backend.ingest.job_verdicts import Verdicts
 from backend.inventory.inventory import Inventory
 from backend.model.events import DetectorState
+from backend.moved import Moved
 from backend.notify.routing import Routing
 from backend.ring import Ring
 from backend.store import cluster as cluster_rows
@@ -103,6 +104,7 @@ class Watch:
     history: History | None = None
     verdicts: Verdicts | None = None
     trained: Trained | None = None
+    moved: Moved | None = None
     checks: tuple[Check, ...] = ()
     who: str = "watchkeeper"
     reached: Callable[[str], None] = unwatched

@@ -46,6 +46,7 @@ class Whole(BaseModel):
     risk: dict[str, Any] = Field(description="Chance of a fault within 24 h by node, with Brier score and lift.")
     components: list[dict[str, Any]] = Field(description="Failures, MTTF, MTTD and MTTR of each component.")
     differences: dict[str, Any] = Field(description="What nodes that fail have and others have not.")
+    storage: dict[str, Any] = Field(description="Saves and loads as counters of mounts show them.")
     crash_loops: list[dict[str, Any]] = Field(description="Runs that fail again and again and save nothing.")
 
 

@@ -23,6 +23,7 @@ from backend.reliability.ettr import ettr
 from backend.reliability.report import runs_json
 from backend.rollups.gather import Trained, gather, nothing_trained
 from backend.rollups.hours import HOUR_S, hour_of, sums_of, with_findings
+from backend.rollups.storage import Phases, nothing_moved, storage_json
 from backend.rollups.whole import document_of, windows
 from backend.store import reckoning
 from backend.store.engine import Store
@@ -52,6 +53,7 @@ class Keeper:
     price: float | None = None
     currency: str = ""
     trained: Trained = nothing_trained
+    phases: Phases = nothing_moved
     took_s: float = 0.0
     _rests_until: float = 0.0
     _whole_once: bool = False
@@ -75,10 +77,7 @@ class Keeper:
         rows = run_rows(self.cluster, accounts)
         changed = [row for row in rows if digests.get(row["name"]) != row["digest"]]
         gone = set(digests) - {row["name"] for row in rows}
-        wholes = [
-            (days, document_of(accounts, days, found.left_out, self.price, self.currency))
-            for days in windows(self.days)
-        ]
+        wholes = [(days, self._document(accounts, days, found.left_out)) for days in windows(self.days)]
         start = self._from({row["name"]: row["moved_at"] for row in changed}, accounts)
         with self.store.write() as session:
             self._write_runs(session, changed, gone, accounts)
@@ -90,6 +89,11 @@ class Keeper:
             more = self._write_sums(session, accounts, start, now)
         self._whole_once = True
         return more
+
+    def _document(self, accounts: Accounts, days: int, left_out: int) -> dict[str, Any]:
+        end = accounts.history.end
+        whole = document_of(accounts, days, left_out, self.price, self.currency)
+        return {**whole, "storage": storage_json(self.phases(end - days * 86_400.0, end))}
 
     def _from(self, changed: dict[str, datetime], accounts: Accounts) -> float:
         """From when on sums may differ (unix s): the begin of attempts of changed runs that ended since the last step,

@@ -9,19 +9,20 @@ from fastapi import APIRouter, Depends, Request, Response
 from jinja2 import Environment
 from sqlmodel import Session
 
+from backend.clock import utc
 from backend.web.base import NoPage, Visit, frame, page, visit
 from backend.web.cost_words import Drawing, amount, cut, measure, percent, plot_of, run_path, twin_of
 from backend.web.figures import as_json, as_sheet
 from backend.web.reliability import days_of, ranges, whole
-from frontend.contexts import Link
-from frontend.contexts_cost import Measure, StoragePage, Table
+from frontend.contexts import Chip, Link
+from frontend.contexts_cost import Cell, Measure, StoragePage, Table
 from frontend.figures.bars import Bar, bars
 from frontend.figures.theme import themes, tokens
-from frontend.words import count, number, span
+from frontend.words import capital, clock, count, number, span
 
 Seen = Annotated[Visit, Depends(visit)]
 PLOTS = ("blocked", "cost")
-MOST_BARS = 12
+MOST_BARS, MOST_PHASES = 12, 20
 
 
 def router(pages: Environment) -> APIRouter:
@@ -69,7 +70,7 @@ def context(session: Session, seen: Visit, days: int) -> StoragePage:
         ranges=ranges(seen, "/storage", days),
         measures=measures(document, seen),
         plots=tuple(plot_of(seen, n, made[n], f"/figures/storage/{n}", days=str(days)) for n in PLOTS),
-        tables=(table(document, seen),),
+        tables=(table(document, seen), *phase_tables(document, seen)),
     )
 
 
@@ -256,6 +257,57 @@ def table(document: Mapping[str, Any], seen: Visit) -> Table:
     )
     note = "Best by expected ETTR, with Young's and Daly's beside; all from measured cost and measured failures."
     return Table("runs", "How often to save", note, heads, rows, NO_SAVES)
+
+
+def phase_tables(document: Mapping[str, Any], seen: Visit) -> tuple[Table, ...]:
+    """Saves and loads as the clients' counters show them; none where nobody follows counters of mounts."""
+    told = document.get("storage")
+    if told is None:
+        return ()
+    heads = (
+        "Begun", "What!", "#Took", "#Clients~", "#Moved", "#Rate", "#Of the ceiling~", "#Queued", "Held up by",
+        "=Last to finish~",
+    )  # fmt: skip
+    rows = tuple(phase_row(row, seen) for row in told["phases"][:MOST_PHASES])
+    empty = (
+        "No save or load shows in counters of mounts",
+        "It takes node_exporter with --collector.mountstats on the nodes, and an hour of them.",
+    )
+    table = Table("phases", "Saves and loads on the wire", phase_note(told) if rows else "", heads, rows, empty)
+    return (table,)
+
+
+def phase_note(told: Mapping[str, Any]) -> str:
+    saves, loads = told["saves"], told["loads"]
+    said = f"{capital(count(saves['n'], 'save'))} and {count(loads['n'], 'load')}."
+    for name, sums in (("saves", saves), ("loads", loads)):
+        if sums["queue_share"] is not None:
+            said += f" Of the time of requests {name} spend {percent(sums['queue_share'])} in the client's queue."
+    waited = saves["waited_s"] + loads["waited_s"]
+    if waited:
+        names = ", ".join(one["client"] for one in told["stragglers"][:3])
+        said += f" {capital(span(waited))} went into waiting for the last clients, most often {names}."
+    return said
+
+
+def phase_row(row: Mapping[str, Any], seen: Visit) -> tuple[Cell, ...]:
+    late = row["stragglers"]
+    return (
+        clock(utc(row["begin"]), seen.now),
+        Chip("info" if row["kind"] == "save" else "done", row["kind"]),
+        span(row["end"] - row["begin"]),
+        number(row["clients"]),
+        _size(row["bytes"]),
+        _rate({"bytes_per_s": row["mean_bytes_s"]}),
+        percent(row["of_ceiling"]),
+        percent(row["queue_share"]),
+        row["held_by"],
+        f"{late[0]['client']}, {span(late[0]['late_s'])} after the median" if late else "together",
+    )
+
+
+def _size(found: float) -> str:
+    return _rate({"bytes_per_s": found}).removesuffix("/s")
 
 
 def _within(pair: Sequence[float | None] | None) -> str:
