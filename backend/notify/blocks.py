@@ -20,11 +20,11 @@ RESERVE = 1_000
 #: Characters of the tokens for text channels.
 GLYPHS = {"critical": "◆", "high": "▲", "warning": "△", "info": "○"}
 #: Where the link of a message without an incident leads.
-OPENS = {"report": "Open the report", "digest": "Open the list", "lost": "Open System"}
+OPENS = {"report": "Open the report", "digest": "Open the list", "lost": "Open System", "owner": "Open the run"}
 #: What a message of another kind than an incident's own is, before the headline.
 SIGNS = {"closed": "✓ closed", "owner": "your job", "digest": "digest", "silenced": "silenced", "test": "TEST"}
 #: What happened, where the kind alone does not say it.
-DONE = {"proposal": "a plan waits,", "owner": "verdict", "lost": "lost", "escalated": "nobody has it,"}
+DONE = {"proposal": "a plan waits,", "owner": "verdict", "lost": "told", "test": "sent", "escalated": "nobody has it,"}
 #: Characters of a button and of what it asks back; Slack takes 75 and 300.
 ASKS = 300
 #: What mrkdwn would read as formatting or emoji; an underscore between letters is safe, and so are 02:52:08 and such.

@@ -20,6 +20,7 @@ from backend.settings import Email
 from backend.tidings import MessageFacts, Receipt
 from detectors.model import Severity
 from frontend.mail import render as mail_page
+from frontend.mail.figure import figure, words_of
 
 #: Messages that some recipients put off, remembered so that the next try leaves the others alone.
 REMEMBERED = 1000
@@ -48,7 +49,7 @@ class EmailNotifier:
         """
         mail = compose(message, self._settings, self._url)
         settled = self._settled.get(message.id, {})
-        waiting = [address for address in self._settings.to if address not in settled]
+        waiting = [address for address in message.to or self._settings.to if address not in settled]
         with signed_in(self._settings, self._context) as session:
             taken, refused = _hand_over(session, mail, waiting)
         words = {address: f"{code} {answered(self._settings, text)}" for address, (code, text) in refused.items()}
@@ -78,13 +79,16 @@ def compose(message: MessageFacts, settings: Email, url: str) -> EmailMessage:
     The thread has a made-up root to which every mail refers (RFC 5322, 3.6.4), so their order of arrival is free.
     """
     shown = outgoing(message)
-    page = mail_page.render(letter(shown, link(shown, url)))
     domain = domain_of(settings.sender)
-    root = f"<{_token(f'watchkeeper-{message.cluster}-inc-{message.incident}')}@{domain}>"
+    picture = figure(shown.curves, shown.moments) if settings.figures else b""
+    drawn = f"figure-{_hash(message.id)[:16]}@{domain}" if picture else ""
+    page = mail_page.render(letter(shown, link(shown, url)), drawn, words_of(shown.curves, shown.moments))
+    began = f"watchkeeper-{message.cluster}-inc-{message.incident}" if message.incident else message.thread
+    root = f"<{_token(began)}@{domain}>"
     name, address = parseaddr(settings.sender)
     mail = EmailMessage(policy=MAIL)
     mail["From"] = formataddr((name or "Watchkeeper", address))
-    mail["To"] = ", ".join(settings.to)
+    mail["To"] = ", ".join(message.to or settings.to)
     mail["Subject"] = said_plainly(page.subject)
     mail["Date"] = format_datetime(utc(message.at))
     mail["Message-ID"] = f"<{_token(message.id)}@{domain}>"
@@ -96,8 +100,18 @@ def compose(message: MessageFacts, settings: Email, url: str) -> EmailMessage:
         mail["X-Priority"] = "1 (Highest)"
     mail.set_content(page.text, cte="quoted-printable")
     mail.add_alternative(page.html, subtype="html", cte="quoted-printable")
+    if picture:
+        _attach(mail, picture, drawn, _hash(message.id))
     mail.set_boundary("=_" + _hash(message.id))
     return mail
+
+
+def _attach(mail: EmailMessage, picture: bytes, content_id: str, boundary: str) -> None:
+    """The picture beside the HTML that shows it (RFC 2387)."""
+    page = mail.get_body(("html",))
+    assert isinstance(page, EmailMessage)
+    page.add_related(picture, "image", "png", cid=f"<{content_id}>", filename="figure.png", disposition="inline")
+    page.set_boundary("=_r" + boundary)
 
 
 def said_plainly(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from backend.clock import utc
-from backend.notify.blocks import sign
+from backend.notify.blocks import DONE, sign
 from backend.notify.http import Service, address_secrets
 from backend.notify.outgoing import link, outgoing
 from backend.settings import Teams
@@ -122,4 +122,4 @@ def about(shown: MessageFacts) -> str:
     when = utc(shown.at).strftime("%Y-%m-%d %H:%M:%S UTC")
     made_up = " · simulated: this cluster is made up, no real node is touched" if shown.simulated else ""
     where = f"incident {shown.incident} on {shown.cluster}" if shown.incident else shown.cluster
-    return f"{where} · {shown.kind} {when}{made_up}"
+    return f"{where} · {DONE.get(shown.kind, shown.kind)} {when}{made_up}"

@@ -32,6 +32,32 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "info": ("○", "ok"),
 }
 CLOSED = ("✓", "ok")
+#: kind -> the word beside the glyph, where it is not the severity.
+STATES: Mapping[str, str] = {
+    "closed": "closed",
+    "report": "weekly report",
+    "owner": "verdict on your job",
+    "digest": "digest",
+    "silenced": "silenced",
+    "test": "test",
+}
+#: kind -> what happened to the incident then, where the kind is not the word for it.
+HAPPENED: Mapping[str, str] = {
+    "proposal": "a plan waits since",
+    "escalated": "nobody took it up by",
+    "lost": "since",
+    "silenced": "held back since",
+    **dict.fromkeys(("report", "owner", "digest", "test"), ""),
+}
+OPENS: Mapping[str, str] = {
+    "report": "Open the report",
+    "digest": "Open the list",
+    "lost": "Open System",
+    "owner": "Open the run",
+}
+SEEN: Mapping[str, str] = {"report": "What cost most", "digest": "What happened", "silenced": "What is held back"}
+ADDRESSED = "Watchkeeper writes to this address because it stands in its configuration."
+OWNED = "Watchkeeper writes once for each job of yours that died."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +92,11 @@ class Rendered:
     html: str
 
 
-def render(letter: Letter) -> Rendered:
-    """The mail of a letter. Names and lines are shown as they are: escaped in HTML, each on one line in text."""
+def render(letter: Letter, figure: str = "", figure_words: str = "") -> Rendered:
+    """The mail of a letter. Names and lines are shown as they are: escaped in HTML, each on one line in text.
+
+    ``figure``: Content-ID of its picture, and the same in words; empty = none.
+    """
     pages = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=select_autoescape(["html"]),
@@ -86,6 +115,12 @@ def render(letter: Letter) -> Rendered:
         "when": clock_words(letter.at),
         "width": min(LABEL_CHARS, max((len(one_line(label)) for label, _ in letter.facts), default=0)),
         "palette": palette(),
+        "figure": figure,
+        "figure_words": figure_words,
+        "happened": f"{HAPPENED.get(letter.kind, letter.kind)} ".lstrip(),
+        "opens": f"Open incident {letter.incident}" if letter.incident else OPENS.get(letter.kind, "Open Watchkeeper"),
+        "seen_title": SEEN.get(letter.kind, "What we saw"),
+        "because": OWNED if letter.kind == "owner" else ADDRESSED,
     }
     text = pages.get_template("message.txt").render(told)
     return Rendered(subject(letter), text, pages.get_template("message.html").render(told))
@@ -100,17 +135,16 @@ def subject(letter: Letter) -> str:
     if len(words) > SUBJECT_CHARS:
         words = words[: SUBJECT_CHARS - 1].rstrip() + "…"
     made_up = ", simulated" if letter.simulated else ""
-    if letter.kind == "report":
+    if not letter.incident:
+        made_up += ", TEST" if letter.kind == "test" else ""
         return f"[{one_line(letter.cluster)}{made_up}] {words}"
     again = "" if letter.kind == "opened" else "Re: "
     return f"{again}[{one_line(letter.cluster)} {letter.incident}{made_up}] {words}"
 
 
 def state_of(letter: Letter) -> str:
-    """The word beside the glyph: the severity while it lasts, ``closed`` after it; a report is one."""
-    if letter.kind == "report":
-        return "weekly report"
-    return "closed" if letter.kind == "closed" else letter.severity
+    """The word beside the glyph: the severity while an incident lasts, else what the message is."""
+    return STATES.get(letter.kind, letter.severity)
 
 
 def one_line(text: str) -> str:
