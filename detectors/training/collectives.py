@@ -158,7 +158,8 @@ class Collectives:
         usual = float(np.median(state.late_usual[mine]))
         bound = max((limit("pace_slow_share") - 1.0) * period, limit("collective_late_times") * usual, 1e-6)
         known = state.calls[mine] >= limit("collective_looks")
-        out = (state.late[mine] > bound) & (late > bound) & known
+        judged = state.calls[mine] >= limit("collective_learn_calls")
+        out = (state.late[mine] > bound) & (late > bound) & judged
         if 2 * int(out.sum()) > len(mine):
             out[:] = False
         size = np.where(known & (usual > 0), np.minimum(np.abs(late), 3 * usual), np.abs(late))

@@ -17,7 +17,7 @@ from detectors.training.told import SAVES, STEP, Row, by_step, number, rows
 
 Floats = NDArray[np.float64]
 #: What a spike was seen in.
-LOSS_SIGMA, LOSS_TIMES, GRAD_TIMES = 1.0, 2.0, 3.0
+LOSS_SIGMA, LOSS_TIMES, GRAD_TIMES, LOSS_FORETOLD = 1.0, 2.0, 3.0, 4.0
 #: ZClip's warm-up norms.
 ZCLIP_WARM = 25
 
@@ -29,7 +29,8 @@ class LossState(memory.RunState):
     score. ``z_mean``, ``z_variance``, ``z_last``: ZClip's. ``jump_*``: the last gradient of five times the
     usual; ``jumps``: how many of late, older ones fading. ``best``, ``slow``, ``fast``, ``scatter``, ``fits``: lowest
     slow mean, slow and quick mean of the loss, usual miss, how many values since they began anew; ``rises``: values in
-    a row above the forecast. ``spike_*``, ``nan_*``, ``rise_*``: a level: since (0 = none), its step, value, what was
+    a row above the forecast. ``once``, ``twice``, ``missed``: the loss smoothed once and twice, for a forecast with its
+    trend, and its usual miss. ``spike_*``, ``nan_*``, ``rise_*``: a level: since (0 = none), its step, value, what was
     usual, its spread; ``spike_calm``: values since; ``nan_rank``, ``nan_ranks``: lowest rank and how many showed it in
     that step; ``nan_layer``: of which layer, ``nan_what``: 1 loss, 2 gradient; ``overflows``: in a row;
     ``scaled``: 1 = the run scales its loss, so that single overflows are its way; ``policy``:
@@ -56,6 +57,9 @@ class LossState(memory.RunState):
     scatter: Floats = cells(0.0, axis="run")
     fits: Floats = cells(0.0, axis="run")
     rises: Floats = cells(0.0, axis="run")
+    once: Floats = cells(0.0, axis="run")
+    twice: Floats = cells(0.0, axis="run")
+    missed: Floats = cells(0.0, axis="run")
     spike_since: Floats = cells(0.0, axis="run")
     spike_step: Floats = cells(-1.0, axis="run")
     spike_what: Floats = cells(0.0, axis="run")
@@ -144,6 +148,7 @@ class Loss:
         if loss is not None and np.isfinite(loss):
             spiked |= self._loss(state, at, place, loss, row)
             if not state.policy[at]:
+                spiked |= self._foretold(state, at, loss, row)
                 self._rise(state, at, loss, row, spiked)
         state.spikes[at] += spiked
         state.spike_calm[at] = 0.0 if spiked else state.spike_calm[at] + 1
@@ -187,6 +192,28 @@ class Loss:
             state.spike_since[at], state.spike_step[at], state.spike_what[at] = row.at, row.step, what
             state.spike_value[at], state.spike_usual[at] = value, past.mean[0]
             state.spike_spread[at] = past.sd[0]
+
+    def _foretold(self, state: LossState, at: int, loss: float, row: Row) -> bool:
+        """Against level and trend (Brown's double exponential smoothing): while a loss falls fast, the deviation of the
+        last 128 holds the fall itself, and hides a jump."""
+        limit, fits = self.catalogue.limit, float(state.fits[at])
+        if fits == 0:
+            state.once[at] = state.twice[at] = loss
+            state.missed[at] = 0.0
+        weight = max(1.0 / (fits + 1.0), 1.0 / limit("loss_rise_quick_steps"))
+        once, twice, missed = float(state.once[at]), float(state.twice[at]), float(state.missed[at])
+        ahead = 2 * once - twice + weight / max(1.0 - weight, 0.5) * (once - twice) if fits >= 4 else once
+        miss = loss - ahead
+        spiked = fits >= spikes.BEGINS and miss > limit("loss_misses") * missed > 0
+        near = float(np.clip(miss, -4 * missed, 4 * missed)) if fits >= spikes.BEGINS else miss
+        state.once[at] = once + weight * (ahead + near - once)
+        state.twice[at] = twice + weight * (state.once[at] - twice)
+        state.missed[at] = missed + max(1.0 / (fits + 1.0), 1.0 / spikes.BEGINS) * (abs(near) - missed)
+        if spiked:
+            one = np.array([ahead])
+            usual = spikes.Window(one, one, np.array([1.2533 * missed]), np.array([missed]))
+            self._spike(state, at, row, LOSS_FORETOLD, loss, usual)
+        return spiked
 
     def _rise(self, state: LossState, at: int, loss: float, row: Row, spiked: bool) -> None:
         """Slow divergence: a quick mean against the lowest that a slow mean has been, which is what a loss that falls
@@ -270,7 +297,10 @@ class Loss:
         signal = "gradient norm" if what == GRAD_TIMES else "loss"
         value, usual, spread = (float(getattr(state, f"spike_{n}")[run]) for n in ("value", "usual", "spread"))
         step = float(state.spike_step[run])
-        rule = "6 standard deviations of the last 128" if what == LOSS_SIGMA else "5 times the mean of the last 128"
+        rule = {
+            LOSS_SIGMA: "6 standard deviations of the last 128",
+            LOSS_FORETOLD: "8 usual misses of its own forecast",
+        }.get(what, "5 times the mean of the last 128")
         reason = (
             f"{state.run_name[run]}: the {signal} jumped to {plain_number(value)} at step {int(step):,}, where "
             f"{plain_number(usual)} was usual (over {rule}). {leave_out(state, run, step)}"

@@ -43,20 +43,24 @@ LINES: tuple[Line, ...] = (
 )
 #: And what the run itself allows.
 STALE = Line("staleness", "policy_stale_times", True, "async_rl_stale", "data are older than the run allows")
-ALL = (*LINES, STALE)
+#: And what it was itself: a collapse shows as a fall long before the documented line.
+FALL = Line("ess", "policy_ess_fall", False, "async_rl_mismatch", "the share of samples that count falls")
+ALL = (*LINES, FALL, STALE)
 
 
 @dataclass(slots=True)
 class PolicyState(memory.RunState):
     """[lines, runs]. ``over``: updates in a row beyond a line; ``within``: in a row within it; ``since``,
     ``from_step``, ``value``: of a level. ``allowed``: the run's own limit of staleness (NaN = not told). ``told``: the
-    newest step judged."""
+    newest step judged. ``usual_ess``: the run's own effective sample share, over ``updates``."""
 
     over: Floats = cells(0.0, np.float64, len(ALL), axis="run")
     within: Floats = cells(0.0, np.float64, len(ALL), axis="run")
     since: Floats = cells(0.0, np.float64, len(ALL), axis="run")
     from_step: Floats = cells(-1.0, np.float64, len(ALL), axis="run")
     value: Floats = cells(0.0, np.float64, len(ALL), axis="run")
+    usual_ess: Floats = cells(0.0, axis="run")
+    updates: Floats = cells(0.0, axis="run")
     allowed: Floats = cells(np.nan, axis="run")
     told: Floats = cells(-1.0, axis="run")
 
@@ -108,12 +112,21 @@ class Policy:
                 state.since[place, at], state.from_step[place, at] = row.at, row.step
             if out:
                 state.value[place, at] = value
+            elif line is FALL and np.isfinite(value):
+                state.updates[at] += 1
+                weight = max(1.0 / state.updates[at], 1.0 / limit("policy_learn_updates"))
+                state.usual_ess[at] += weight * (value - state.usual_ess[at])
             if state.within[place, at] >= limit("policy_calm_updates"):
                 state.since[place, at] = 0.0
 
     def _bound(self, state: PolicyState, at: int, line: Line) -> float:
         bound = self.catalogue.limit(line.limit)
-        return bound * float(state.allowed[at]) if line is STALE else bound  # NaN: nothing is above or below it
+        if line is STALE:
+            return bound * float(state.allowed[at])  # NaN: nothing is above it
+        if line is FALL:
+            known = state.updates[at] >= self.catalogue.limit("policy_learn_updates")
+            return bound * float(state.usual_ess[at]) if known else 0.0
+        return bound
 
     def _findings(self, state: PolicyState, fleet: Fleet) -> tuple[Finding, ...]:
         found = []
@@ -143,7 +156,8 @@ class Policy:
         )
         reason = (
             f"{state.run_name[run]}: {line.says}: {line.signal} is {plain_number(float(state.value[first, run]))} "
-            f"since step {step:,}, beyond the documented line of {plain_number(self._bound(state, run, line))}. {plan}"
+            f"since step {step:,}, beyond {'its usual' if line is FALL else 'the documented line'}: "
+            f"{plain_number(self._bound(state, run, line))}. {plan}"
         )
         since, score = float(state.since[first, run]), min(0.9, 0.6 + 0.1 * len(on))
         entity = memory.entity(state, run, fleet)

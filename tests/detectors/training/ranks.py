@@ -19,7 +19,7 @@ from tests.detectors.training.model import SOUND, Broken, Shape, begin, run
 from tests.detectors.training.telling import T0, row, save
 from tests.detectors.training.trainer import Held, Language, Plan, apply, checksum, nothing_like
 
-RATE, NOISE = 0.2, 0.03
+RATE, NOISE = 0.5, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _bits(grads: dict[str, np.ndarray], rank: int) -> str:
     return checksum({name: g[rank] for name, g in grads.items()})
 
 
-def sampled(seed: int, at: int, steps: int, *, sync_every: int = 4) -> Iterator[Tick]:
+def sampled(seed: int, at: int, steps: int, *, sync_every: int = 2) -> Iterator[Tick]:
     """A policy that learns which of 16 answers suits each of 8 questions, from samples of an older copy of itself. From
     ``at`` on the copy gets no new weights. Rows as verl and VCPO would log them, from the probabilities themselves."""
     dice = np.random.default_rng(seed)
