@@ -14,10 +14,12 @@ DAY_S = 86_400.0
 DAYS = 28
 #: Longest attempt, seconds between rows of steps, between saves, and how long a save blocks.
 LONGEST_S, ROW_S, SAVE_EVERY_S, SAVE_S = 22 * 3600.0, 900.0, 2700.0, 42.0
-#: How often an attempt fails, and shares of why: a node lost, no cause told, memory of the job's own.
 #: Nodes of a run that keep the numbers of its jobs apart from those of the next.
 NODES = 16
+#: How often an attempt fails, and shares of why: a node lost, memory of the job's own; the rest tells no cause.
 FAILS, NODE, MEMORY = 0.34, 0.62, 0.2
+#: How often people let a run be after one more failure. The last days belong to the run that still goes on.
+GIVEN_UP, GOES_ON_S = 0.3, 2 * DAY_S
 #: The node that is lost far more often than others, and what users leave out without a reason.
 LEMON, FEARED = "gpu-017", ("gpu-017", "gpu-030")
 
@@ -52,7 +54,7 @@ def _first(site: Site, run: Run) -> int:
 def _run(found: Bygone, dice: random.Random, run: Run, first: int, now: float) -> None:
     at, job, reached = now - DAYS * DAY_S + dice.uniform(0, 7200), run.first_job - 20_000 + 3000 * first // NODES, 1000
     last = now - 2400.0
-    restart = 0
+    restart, part, name = 0, 1, f"{run.name}-part01"
     out: tuple[str, ...] = ()
     while at < last:
         nodes = [f"gpu-{first + place + 1:03d}" for place in range(run.nodes)]
@@ -63,13 +65,16 @@ def _run(found: Bygone, dice: random.Random, run: Run, first: int, now: float) -
         if end <= start:
             break
         state, reason, hang = ("COMPLETED", "", 0.0) if not bad else _ending(dice, nodes)
-        row = {"job": str(job), "restart": restart, "run": run.name, "user": run.user, "gpus_per_node": 8}
+        row = {"job": str(job), "restart": restart, "run": name, "user": run.user, "gpus_per_node": 8}
         times = {"submit": at, "eligible": at, "start": start, "end": end}
         feared = FEARED if dice.random() < 0.15 else out
         found.jobs.append(row | times | {"state": state, "reason": reason, "nodes": nodes, "excluded": list(feared)})
-        reached = _trained(found, run.name, str(job), start + 70.0, end - hang, reached, run.nodes, ROW_S)
+        reached = _trained(found, name, str(job), start + 70.0, end - hang, reached, run.nodes, ROW_S)
         out = tuple(reason.split()[-1:]) if reason else ()
-        restart, job = (restart + 1, job) if bad else (0, job + 13)
+        over = not bad or (restart > 0 and dice.random() < GIVEN_UP)
+        restart, job, part = (0, job + 13, part + 1) if over else (restart + 1, job, part)
+        if over:
+            name = run.name if end > last - GOES_ON_S else f"{run.name}-part{part:02d}"
         at = end + dice.uniform(20, 300)
 
 
