@@ -15,7 +15,7 @@ pytestmark = pytest.mark.services
 #: Seeds of the quick run; the slow one takes its own, FAULTS of them from FAULTS_FIRST on.
 QUICK = (1, 2)
 #: A new world after so many seeds, so that each starts on a database of some size and none on a huge one.
-SEEDS_A_WORLD = 25
+SEEDS_A_WORLD = 10
 
 
 @pytest.fixture(scope="module")
