@@ -14,7 +14,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults fuzz clean
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults fuzz clean score-training test-training
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -92,13 +92,21 @@ fuzz: $(STAMP)
 score-reliability: $(STAMP)
 	$(BIN)/python -m benchmarks.reliability $(RELIABILITY)
 
+# How early and how falsely the training monitors speak, on real small runs (an hour). TRAINING="leads=20 healthy=10"
+score-training: $(STAMP)
+	$(BIN)/python -m tests.detectors.training.score $(TRAINING)
+
+# Slow, run by hand (an hour): the bars of the training monitors on 20 seeds each and 300,000 healthy steps.
+test-training: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/detectors/training
+
 # Reads the public samples in ../shared/data, where they are.
 test-samples: $(STAMP)
 	$(BIN)/python -m pytest -m samples tests
 
 # Slow, run by hand: a million random and mutated lines for each parser of logs, none raises, none takes long.
 test-logs: $(STAMP)
-	$(BIN)/python -m pytest -m slow tests/detectors tests/backend/ingest/test_lineforms_million.py
+	$(BIN)/python -m pytest -m slow tests/detectors tests/backend/ingest/test_lineforms_million.py --ignore=tests/detectors/training
 
 # Slow, run by hand (20 minutes): 100,000 random hostlists there and back and against scontrol, 10,000 interleavings.
 test-slurm: $(STAMP)

@@ -18,6 +18,7 @@ from benchmarks import (
     rollups,
     start,
     tick,
+    training,
     verdict,
     wrap,
 )
@@ -37,6 +38,7 @@ ALL: Mapping[str, Callable[[], Iterator[object]]] = {
     "allocations": allocations.run,
     "wrap": wrap.run,
     "rollups": rollups.run,
+    "training": training.run,
 }
 
 
