@@ -26,13 +26,15 @@ KINDS: dict[str, sa.types.TypeEngine[Any]] = {
 TABLES = """
     exclusion advice decision orders checks cluster node device attempt allocation
     devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark wrapreport
-    incident entry message delivery alertgroup alertmember silence users sessions tries tokens audit audithead beat secret lease label modelartifact
+    incident entry message delivery alertgroup alertmember silence users sessions
+    tries tokens audit audithead beat secret lease label modelartifact
     run runjob rollup reckoning
 """
 
 
 def upgrade() -> None:
     _actions()
+    _advised()
     _cluster()
     _work()
     _past()
@@ -69,17 +71,7 @@ def _column(word: str) -> sa.Column[Any]:
     return sa.Column(name, KINDS[kind.removesuffix("?")], nullable=kind.endswith("?"))
 
 
-def _actions() -> None:
-    _table(
-        "exclusion",
-        """
-        id:big cluster:text node:text owner:text origin:text reason:text kind:text scope:text incident_id:big?
-        created_at:time until:time lifted_at:time? lifted_by:text lift_reason:text past:json
-    """,
-        key="id",
-    )
-    op.create_index("ix_exclusion_incident_id", "exclusion", ["incident_id"])
-    op.create_index("ix_exclusion_live", "exclusion", ["cluster", "node", "lifted_at"])
+def _advised() -> None:
     _table(
         "checks",
         """
@@ -95,6 +87,19 @@ def _actions() -> None:
         key="id",
         unique="cluster job revision",
     )
+
+
+def _actions() -> None:
+    _table(
+        "exclusion",
+        """
+        id:big cluster:text node:text owner:text origin:text reason:text kind:text scope:text incident_id:big?
+        created_at:time until:time lifted_at:time? lifted_by:text lift_reason:text past:json
+    """,
+        key="id",
+    )
+    op.create_index("ix_exclusion_incident_id", "exclusion", ["incident_id"])
+    op.create_index("ix_exclusion_live", "exclusion", ["cluster", "node", "lifted_at"])
     _table(
         "decision",
         """
@@ -337,35 +342,22 @@ def _messages() -> None:
 
 
 def _alerts() -> None:
-    _table(
-        "alertgroup",
-        """
+    group = """
         id:big cluster:text route:text key:text state:text lead:big opened_at:time joined_at:time due_at:time?
         told_at:time? repeat_at:time? escalate_at:time? step:count revision:count told_count:count told_severity:text
         told_decision:big stirred:flag why:text
-    """,
-        key="id",
-    )
-    op.create_index("ix_alertgroup_due", "alertgroup", ["state", "due_at"])
-    op.create_index("ix_alertgroup_key", "alertgroup", ["cluster", "route", "key", "state"])
-    op.create_index("ix_alertgroup_lead", "alertgroup", ["lead"])
-    _table(
-        "alertmember",
-        """
-        group_id:big incident_id:big cluster:text joined_at:time state:text why:text held_until:time?
-        changed_revision:count
-    """,
-        key="group_id incident_id",
-    )
+    """
+    _table("alertgroup", group, key="id")
+    for name, columns in (("due", "state due_at"), ("key", "cluster route key state"), ("lead", "lead")):
+        op.create_index(f"ix_alertgroup_{name}", "alertgroup", columns.split())
+    member = "group_id:big incident_id:big cluster:text joined_at:time state:text why:text held_until:time?"
+    _table("alertmember", f"{member} changed_revision:count", key="group_id incident_id")
     op.create_index("ix_alertmember_incident_id", "alertmember", ["incident_id"])
-    _table(
-        "silence",
-        """
+    silence = """
         id:big cluster:text kind:text matches:json comment:text created_by:text created_at:time starts_at:time
         ends_at:time ended_at:time? ended_by:text
-    """,
-        key="id",
-    )
+    """
+    _table("silence", silence, key="id")
     op.create_index("ix_silence_ends", "silence", ["cluster", "ends_at"])
 
 
