@@ -159,7 +159,8 @@ class Bands:
         if not known.all():
             new = [one for one, there in zip(picked, known, strict=True) if not there]
             memory.grow(state, "cell", keys[~known], {"cell_place": [row.place for _, row, _ in new]})
-            apart = [key not in _plain_keys(new) for key in keys[~known].tolist()]
+            plain = _plain_keys(new)
+            apart = [key not in plain for key in keys[~known].tolist()]
             at = np.searchsorted(state.cell, keys)
             fresh = at[~known]
             state.cell_of[fresh] = [mark(row.run) for _, row, _ in new]
@@ -318,11 +319,15 @@ def _apart(found: Mapping[int, Look]) -> dict[int, Look]:
             continue  # routers differ from each other for good
         by_code.setdefault(signal.code, []).append((value, row, signal))
     apart: dict[int, Look] = {}
+    marks: dict[str, int] = {}
     for code, some in by_code.items():
         values = np.array([value for value, _, _ in some])
+        middle = float(np.median(values))
         for place, (value, row, signal) in enumerate(some if len(some) > 1 else ()):
-            middle = float(np.median(np.delete(values, place))) if len(some) < 9 else float(np.median(values))
-            apart[mark(row.run, row.place, "apart") | code] = (value - middle, row, signal)
+            if row.layer not in marks:
+                marks[row.layer] = mark(row.run, row.place, "apart")
+            others = middle if len(some) >= 9 else float(np.median(np.delete(values, place)))
+            apart[marks[row.layer] | code] = (value - others, row, signal)
     return apart
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ from detectors.model import Entity, Event, Evidence, Finding, Fleet, Judged, Nee
 from detectors.rows import cells, started
 from detectors.training import memory
 from detectors.training.phrases import way_back
-from detectors.training.told import LONGEST, SAVES, STEP, Row, mark, rank_entity, rows, whole
+from detectors.training.told import LONGEST, SAVES, STEP, Row, by_step, mark, rank_entity, rows, whole
 
 Floats = NDArray[np.float64]
 #: Xids that tell of a GPU's memory: its past says something about a wrong result.
@@ -77,35 +77,47 @@ class Copies:
                 _remember(state, event)
             elif event.namespace == "mended":
                 _mended(state, event)
-        for row in rows(tick, STEP, SAVES):
-            at = memory.place(state, row)
-            if row.event.namespace == SAVES:
-                memory.saved(state, at, row)
-                continue
-            memory.advance(state, at, row)
-            if row.rank >= 0 and not row.layer and any(name in row.event.attrs for name in _TOLD):
-                self._compare(state, row)
+        for _, _, some in by_step(rows(tick, STEP, SAVES)):
+            at = memory.place(state, some[0])
+            for row in some:
+                if row.event.namespace == SAVES:
+                    memory.saved(state, at, row)
+                else:
+                    memory.advance(state, at, row)
+            ranks = [row for row in some if row.rank >= 0 and not row.layer and not _TOLD.isdisjoint(row.event.attrs)]
+            if ranks:
+                self._compare(state, ranks)
         memory.forget(state, tick.at, self.catalogue.limit("training_forget_s"), ("rank",))
         held = tick.at - state.since <= self.catalogue.limit("copies_hold_s")
         state.since = np.where(held, state.since, 0.0)
         return Judged(self._findings(state, fleet))
 
-    def _compare(self, state: CopyState, row: Row) -> None:
-        attrs, mine = row.event.attrs, _cell(state, row)
-        shard = np.uint64(mark(attrs["shard"])) if attrs.get("shard") else np.uint64(0)
-        state.shard[mine] = shard
-        if attrs.get("recompute_hash"):
-            self._pair(state, mine, row)
-        if attrs.get("param_hash") and row.step >= state.params_step[mine]:
-            state.params[mine], state.params_step[mine] = mark(attrs["param_hash"]), row.step
+    def _compare(self, state: CopyState, ranks: Sequence[Row]) -> None:
+        """What ranks told of one step: first all of it, then one vote a shard and a batch, then the pairs."""
+        params: dict[int, tuple[int, Row]] = {}
+        batches: dict[int, tuple[int, Row]] = {}
+        for row in ranks:
+            _cell(state, row)
+        for row in ranks:
+            attrs, mine = row.event.attrs, _cell(state, row)
+            state.shard[mine] = mark(attrs["shard"]) if attrs.get("shard") else 0
+            if attrs.get("param_hash") and row.step >= state.params_step[mine]:
+                state.params[mine], state.params_step[mine] = mark(attrs["param_hash"]), row.step
+                params[int(state.shard[mine])] = (mine, row)
+            if attrs.get("grad_hash") and row.step >= state.grads_step[mine]:
+                state.grads[mine], state.grads_step[mine] = mark(attrs["grad_hash"]), row.step
+                state.batch[mine] = mark(attrs["batch_hash"]) if attrs.get("batch_hash") else 0
+                if state.batch[mine]:  # gradients of the same batch must be the same bits
+                    batches[int(state.batch[mine])] = (mine, row)
+        for mine, row in params.values():
             peers = _peers(state, mine, "params_step")
             self._vote(state, peers, state.params, row, _members(state, mine, row.step))
-        if attrs.get("grad_hash") and row.step >= state.grads_step[mine]:
-            state.grads[mine], state.grads_step[mine] = mark(attrs["grad_hash"]), row.step
-            state.batch[mine] = mark(attrs["batch_hash"]) if attrs.get("batch_hash") else 0
-            if state.batch[mine]:  # gradients of the same batch must be the same bits
-                peers = _peers(state, mine, "grads_step")
-                self._vote(state, peers[state.batch[peers] == state.batch[mine]], state.grads, row, 2)
+        for batch, (mine, row) in batches.items():
+            peers = _peers(state, mine, "grads_step")
+            self._vote(state, peers[state.batch[peers] == batch], state.grads, row, 2)
+        for row in ranks:
+            if row.event.attrs.get("recompute_hash"):
+                self._pair(state, _cell(state, row), row)
 
     def _vote(self, state: CopyState, peers: NDArray[np.intp], said: memory.Marks, row: Row, members: int) -> None:
         """The majority of ``members`` replicas is right. Ranks that never agreed hold shards, not copies, and have no
@@ -180,7 +192,7 @@ class Copies:
         return Finding(self.name, "silent_data_corruption", entity, severity, score, since, reason, tuple(evidence))
 
 
-_TOLD = ("param_hash", "grad_hash", "recompute_hash")
+_TOLD = frozenset({"param_hash", "grad_hash", "recompute_hash"})
 
 
 def _cell(state: CopyState, row: Row) -> int:

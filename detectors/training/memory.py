@@ -53,7 +53,7 @@ def place(state: RunState, row: Row) -> int:
         grow(state, "run", np.array([key], np.uint64), {"run_name": [row.run]})
         at = int(np.searchsorted(state.run, key))
     job = row.event.attrs.get("job", "")[:LONGEST]
-    if job and state.run_job[at] != job:
+    if job and str(state.run_job[at]) != job:
         state.run_job = with_text(state.run_job, at, job)
     return at
 

@@ -98,8 +98,12 @@ def _row(event: Event) -> Row:
 def rows(tick: Tick, *namespaces: str) -> list[Row]:
     """Rows of a tick by run and time; in whatever order events came. Those marked late are left out."""
     found = [_row(e) for e in tick.events if e.namespace in namespaces and not e.late and math.isfinite(e.at)]
-    found.sort(key=lambda row: (*row.order, tuple(sorted(row.event.attrs.items()))))
-    return found
+    if len(found) < 2:
+        return found
+    orders = [row.order for row in found]
+    if len(set(orders)) < len(orders):  # rows that stand on one place: by what they say
+        return sorted(found, key=lambda row: (*row.order, tuple(sorted(row.event.attrs.items()))))
+    return [found[at] for at in sorted(range(len(found)), key=orders.__getitem__)]
 
 
 def by_step(found: list[Row]) -> Iterator[tuple[str, int, list[Row]]]:
