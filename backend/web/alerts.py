@@ -19,17 +19,24 @@ from backend.model.messages import Delivery, Message
 from backend.notify import preview
 from backend.notify.routing import Choice
 from backend.notify.silences import Match, match_of
+from backend.store import alerts, messages
 from backend.telling import desk_of
 from backend.web.base import Visit, carried_out, checked, form, frame, page, visit
 from backend.writes import Invalid
 from detectors.model import Severity
 from frontend import chips
-from frontend.contexts import Chip, Link, Tile, Told
+from frontend.contexts import Chip, DeedRow, Link, Tile, Told
 from frontend.contexts_alerts import AlertsPage, DeadLetter, Input, Preview, SilenceRow, Word
 from frontend.contexts_cost import Cell, Table
 from frontend.words import age, ago, brief, capital, clock, count, kind_words, number
 
 KINDS = ("silence", "maintenance")
+SENT = {
+    "sent": Chip("done", "sent"),
+    "waiting": Chip("info", "waiting"),
+    "claimed": Chip("draining", "in progress"),
+    "dead": Chip("failed", "given up"),
+}
 LOUD = ("critical", "high", "warning", "info")
 #: Columns that the form of a silence asks for, with what they are called.
 SILENCED = (
@@ -44,7 +51,7 @@ def router(pages: Environment) -> APIRouter:
     found = APIRouter()
 
     @found.get("/alerts")
-    def alerts(request: Request, seen: Annotated[Visit, Depends(visit)]) -> Response:
+    def shown(request: Request, seen: Annotated[Visit, Depends(visit)]) -> Response:
         return answer(seen, pages, dict(request.query_params))
 
     @found.post("/alerts/silences")
@@ -312,3 +319,32 @@ def held(found: AlertsAnswer, seen: Visit) -> Table:
         rows=rows,
         empty=("Nothing is held back.", "Silences, announced work, a cause that speaks for it, or flapping would."),
     )
+
+
+# --- on the page of an incident -------------------------------------------------------------------------------------
+
+
+def heard(session: Session, seen: Visit, number: int) -> tuple[DeedRow, ...]:
+    """Who was told of an incident, by which channel, oldest first."""
+    return tuple(
+        DeedRow(
+            text=f"{capital(message.kind)} by {recipients(message, delivery)}",
+            note=delivery.error or _why(message),
+            chip=SENT[delivery.state],
+            by=message.route or "by itself",
+            when=clock(delivery.sent_at or message.created_at, seen.now),
+        )
+        for message, delivery in messages.deliveries_of(session, seen.watch.cluster, number)
+    )
+
+
+def unheard(session: Session, seen: Visit, number: int) -> str:
+    """Why nobody was told yet, or is not told any more."""
+    members = alerts.groups_of(session, number)
+    for group, member in members:
+        if member.why and group.state == "open":
+            until = f" until {clock(member.held_until, seen.now)}" if member.held_until else ""
+            return f"Held back{until}: {member.why}."
+    if any(group.told_at is None and group.state == "open" for group, _ in members):
+        return "It waits for company; it is told within a minute."
+    return "" if members else "No route takes it: it is shown, and nobody is told."

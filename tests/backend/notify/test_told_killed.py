@@ -104,6 +104,13 @@ def start(made: subprocess.Popen[str]) -> int:
     return int(made.stdout.readline())
 
 
+def busy(tape: Tape, within_s: float) -> None:
+    """Wait until something arrives, so that the kill meets a process at work; none may come where all was told."""
+    already, deadline = len(tape.rows), time.monotonic() + within_s
+    while len(tape.rows) == already and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def unsettled(store: Store, count: int) -> int:
     """What is still to happen: incidents to open, groups to speak, deliveries to go."""
     with store.read() as session:
@@ -122,7 +129,8 @@ def storm(folder: Path, kills: int, count: int, seed: int) -> tuple[dict[str, Co
     with smtp_sink(tape=mails) as desk, web_sink(posts) as port, nursery(folder, desk, port, count) as made:
         for _ in range(kills):
             program = start(made)
-            time.sleep(moments.uniform(0.1, 1.5))
+            busy(mails, within_s=3.0)
+            time.sleep(moments.uniform(0.0, 0.6))
             os.kill(program, signal.SIGKILL)
         mails.sure = posts.sure = True
         program = start(made)
