@@ -336,6 +336,8 @@ class Incident:
     labelling: Labelling  #: was this right, and what was it really?
     timeline: tuple[Line, ...]  #: everything that happened, oldest first
     run: Link = Link("", "")  #: the page of its job's run; empty = it hit no job
+    heard: tuple[DeedRow, ...] = ()  #: who was told of it, by which channel
+    unheard: str = ""  #: why nobody is told of it; empty = somebody is
 
 
 @dataclass(frozen=True, slots=True)

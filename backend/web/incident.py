@@ -14,7 +14,7 @@ from backend import writes
 from backend.answers.incident_story import IncidentStory, incident_story
 from backend.answers.what_changed import WINDOW, Suspect
 from backend.identity import limits
-from backend.web import decision, evidence
+from backend.web import alerts, decision, evidence
 from backend.web import told as told_of
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
 from backend.web.cost_words import run_path
@@ -114,6 +114,8 @@ def context(session: Session, seen: Visit, story: IncidentStory, told: Told | No
         labelling=told_of.labelling(session, seen, story),
         timeline=timeline(story, seen),
         run=Link(f"Run of job {row.job}", seen.link(run_path(row.job))) if row.job else Link("", ""),
+        heard=alerts.heard(session, seen, row.id or 0),
+        unheard=alerts.unheard(session, seen, row.id or 0),
     )
 
 
