@@ -14,7 +14,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults fuzz clean score-training test-training
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults test-mutations fuzz clean score-training test-training
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -78,6 +78,10 @@ score-logs: $(STAMP)
 # Slow, run by hand: two processes on one PostgreSQL, the one that watches ended 20 times under load.
 test-failover: $(STAMP)
 	$(BIN)/python -m pytest -m slow -s tests/trust/test_failover.py
+
+# Slow, run by hand: each row of tests/trust/asvs.toml breaks the code in a copy, and its test has to notice.
+test-mutations: $(STAMP)
+	$(BIN)/python -m tests.trust.mutations $(MUTATIONS)
 
 # Slow, run by hand: 500 seeded faults on the real service and PostgreSQL; FAULTS=50 FAULTS_FIRST=7000 for others.
 test-faults: $(STAMP)

@@ -21,7 +21,7 @@ from backend.proposals import Conflict, Refused
 from backend.registry import Parts
 from backend.security import csrf
 from backend.watch import Watch
-from backend.web.cookies import give_session
+from backend.web.cookies import give_session, is_https
 from backend.writes import Forbidden, Invalid, Missing
 from frontend.contexts import Frame, Link, Place, Right, Told
 from frontend.render import render
@@ -35,6 +35,8 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache, private",
 }
+#: Over https a browser is to come by https only, for a year.
+STAY = {"Strict-Transport-Security": "max-age=31536000"}
 #: Longest form that is read: a note has 4,000 characters.
 FORM_BYTES = 64_000
 
@@ -141,7 +143,7 @@ def within(found: Visit) -> Visit:
     """``found``, once it is clear that the page lies within what its reader may see. Raises Beyond."""
     person, request = found.person, found.request
     rule = rights.rule_of(request.method, str(getattr(request.scope.get("route"), "path", "")))
-    mine = "/incidents" if person.projects else ""
+    mine = "/hardware" if not allows(person, "viewer") else "/incidents" if person.projects else ""
     if far := rights.beyond(rule, person.clusters, person.projects):
         raise Beyond(far, mine)
     needed = RIGHTS.get(rule.need, "viewer") if request.method in ("GET", "HEAD") else "vendor"
@@ -279,6 +281,8 @@ def theme_of(request: Request) -> Any:
 
 
 def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
+    if not allows(found.person, "viewer"):
+        return (Place("Hardware", found.link("/hardware"), current == "Hardware"),)
     dark = len(beside.pulses.dark)
     waits = f"waits for {'you' if allows(found.person, 'approver') else 'an approver'}"
     badge, waiting = (str(n) if n else "" for n in (beside.open, beside.waiting))
@@ -288,6 +292,7 @@ def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
         Place("Incidents", found.link("/incidents"), current == "Incidents", badge, waiting, waits),
         Place("Alerts", found.link("/alerts"), current == "Alerts"),
         Place("Actions", found.link("/actions"), current == "Actions"),
+        Place("Exclusions", found.link("/exclusions"), current == "Exclusions"),
         Place("Runs", found.link("/runs"), current == "Runs"),
         Place("Reliability", found.link("/reliability"), current == "Reliability"),
         Place("Storage & checkpoints", found.link("/storage"), current == "Storage & checkpoints"),
@@ -301,7 +306,8 @@ def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
 
 
 def page(found: Visit, pages: Environment, context: Any, status: int = 200) -> HTMLResponse:
-    return HTMLResponse(render(pages, context), status, HEADERS)
+    headers = HEADERS | STAY if is_https(found.request) else HEADERS
+    return HTMLResponse(render(pages, context), status, headers)
 
 
 def local_path(given: str, otherwise: str) -> str:
