@@ -12,7 +12,7 @@ from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from backend import joining, learn, orders, pipeline, proposals, returns, sweeps, telling
+from backend import joining, learn, orders, owners, pipeline, proposals, returns, sweeps, telling
 from backend.archive import archive_day
 from backend.clock import Clock, unix
 from backend.facts import Batch
@@ -22,7 +22,7 @@ from backend.notify import heartbeat, lost
 from backend.notify.alertmanager import AlertmanagerNotifier, keep_alive
 from backend.notify.base import NotifyError
 from backend.notify.outbox import deliver_one, drop_unserved
-from backend.registry import Parts
+from backend.registry import Parts, commands_of
 from backend.rollups.keep import Keeper
 from backend.rollups.storage import nothing_moved
 from backend.rollups.weekly import send_weekly
@@ -190,6 +190,7 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
     name = watch.cluster
     found = [
         *alertmanager_loops(parts, name, stop),
+        *owner_loops(parts, watch, stop),
         Loop(name, "loop", "observe", 0.25, lambda: pipeline.observe(watch), waker(watch.wake), lambda: pulse(watch)),
         Loop(name, "loop", "decide", 0.5, lambda: proposals.propose(watch), waker(watch.undecided)),
         Loop(name, "loop", "alerts", 0.2, lambda: telling.tell_due(watch), stop.wait),
@@ -331,6 +332,17 @@ def alertmanager_loops(parts: Parts, cluster: str, stop: threading.Event) -> lis
         return []
     step = partial(keep_alive, parts.store, told, cluster)
     return [Loop(cluster, "loop", "alertmanager", parts.settings.alertmanager.repeat_s, step, stop.wait)]
+
+
+def owner_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]:
+    """Owners of dead jobs are told; a note at the job is a write, and so for mode act alone."""
+    told, settings = parts.settings.owners, parts.settings
+    if not (told.mail or told.notes):
+        return []
+    one = next(one for one in settings.cluster if one.name == watch.cluster)
+    slurm = commands_of(one) if told.notes and settings.mode == "act" else None
+    step = partial(owners.tell, watch, told, tuple(parts.notifiers), slurm.note if slurm is not None else None)
+    return [Loop(watch.cluster, "loop", "owners", 10.0, step, stop.wait)]
 
 
 class Pull:

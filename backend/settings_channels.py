@@ -127,6 +127,6 @@ class Owners(Section):
     addresses: dict[str, Address] = Field(default_factory=dict, description="User of a job = mail address.")
     notes: bool = Field(
         False,
-        description="Write the verdict into the job's comment (Slurm) or an event of it (Kubernetes). It changes no "
-        "node and no job, but it is a write: only in mode act, or in propose with this set.",
+        description="Write the verdict into the comment of the job (Slurm's AdminComment); in mode act only: "
+        "it is a write.",
     )

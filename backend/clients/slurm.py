@@ -215,6 +215,13 @@ class SlurmCli:
         self._ask("scontrol", "update", f"JobId={job}", f"ExcNodeList={render(nodes)}")
         return ""
 
+    def note(self, job: str, text: str) -> None:
+        """Writes our word into the AdminComment of a job, where scontrol and sacct show it to its owner. Needs an
+        operator of Slurm. Raises SlurmError."""
+        check_job(job)
+        plain = "".join(c for c in text if c.isprintable() and c not in "'\"`")
+        self._ask("scontrol", "update", f"JobId={job}", f"AdminComment={plain}")
+
     def reboots(self) -> bool:
         """Whether slurm.conf names a RebootProgram."""
         return self.settings().get("RebootProgram", "(null)") not in ("", "(null)")
