@@ -26,7 +26,7 @@ UNKNOWN = Rule("read", "site")
 _READS = {
     "cluster": """
         /api/v1/nodes /api/v1/nodes/{node} /api/v1/exclusions /api/v1/topology /api/v1/versions /api/v1/devices
-        /api/v1/exclusions/ended
+        /api/v1/exclusions/ended /exclusions /figures/exclusions.csv
         /api/v1/labels/model /api/v1/labels/quality /figures/healthy.json /figures/healthy.csv /figures/sources.json
         /figures/sources.csv /system /api/v1/planner /api/v1/policy /api/v1/policy/explain /definitions /planner
         /api/v1/planner/choice
@@ -80,6 +80,9 @@ TABLE: Mapping[str, Rule] = {
     "POST /api/v1/exclusions": Rule("exclude", "whole", True),
     "DELETE /api/v1/exclusions/{exclusion_id}": Rule("lift", "whole", True),
     "PATCH /api/v1/exclusions/{exclusion_id}": Rule("lift", "whole", True),
+    "POST /exclusions": Rule("exclude", "whole", True),
+    "POST /exclusions/{which}/extend": Rule("lift", "whole", True),
+    "POST /exclusions/{which}/lift": Rule("lift", "whole", True),
     "POST /runs/{name}/labels": Rule("label", "whole", True),
     "POST /api/v1/alerts/{delivery_id}/send-again": Rule("silence", "whole", True),
     "POST /alerts/{number}/send-again": Rule("silence", "whole", True),

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from frontend import contexts, contexts_acting, contexts_alerts, contexts_cluster, contexts_cost, words
+from frontend import (
+    contexts,
+    contexts_acting,
+    contexts_alerts,
+    contexts_cluster,
+    contexts_cost,
+    contexts_excluding,
+    words,
+)
 
 #: Which template draws which page.
 TEMPLATES: Final[Mapping[type, str]] = {
@@ -24,6 +32,7 @@ TEMPLATES: Final[Mapping[type, str]] = {
     contexts.Problem: "problem.html",
     contexts_acting.SettingsPage: "settings.html",
     contexts_acting.ActionsPage: "actions.html",
+    contexts_excluding.ExclusionsPage: "exclusions.html",
     contexts_alerts.AlertsPage: "alerts.html",
     contexts_cluster.NodePage: "node.html",
     contexts_cluster.DevicePage: "device.html",

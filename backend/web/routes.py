@@ -19,6 +19,7 @@ from backend.web import (
     actions,
     alerts,
     cluster,
+    exclusions,
     figures,
     fleet,
     incident,
@@ -63,7 +64,7 @@ def routers(pages: Environment) -> tuple[APIRouter, ...]:
     """Every page, a router each, and what they fetch."""
     cost = (runs, run, reliability, storage, planner)
     ruled = (settings, people, account)
-    made = (now, fleet, cluster, node, incidents, incident, actions, alerts, *cost, system, *ruled, sign_in)
+    made = (now, fleet, cluster, node, incidents, incident, actions, exclusions, alerts, *cost, system, *ruled, sign_in)
     return (*(module.router(pages) for module in made), figures.router(), live.router())
 
 
