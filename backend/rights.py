@@ -119,6 +119,8 @@ TABLE: Mapping[str, Rule] = {
     "GET /settings/account": Rule("hardware", "open"),
     "POST /settings/account/password": Rule("hardware", "open", True),
     "GET /api/v1/me": Rule("hardware", "open"),
+    "GET /api/v1/hardware": Rule("hardware", "cluster"),
+    "GET /hardware": Rule("hardware", "cluster"),
     "POST /theme": Rule("open", "open"),
 }
 

@@ -110,3 +110,11 @@ class ActionsPage:
     breaker: Breaker  #: the breaker and its reset
     switch: Switch  #: the kill switch
     right: Right  #: may this reader cancel and undo?
+
+
+@dataclass(frozen=True, slots=True)
+class HardwarePage:
+    frame: Frame  #: rail, bar, foot
+    answer: str  #: how many faults are open on how many nodes
+    lede: str  #: what is left out
+    tables: tuple[Table, ...]  #: faults, codes, checks

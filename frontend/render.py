@@ -33,6 +33,8 @@ TEMPLATES: Final[Mapping[type, str]] = {
     contexts_acting.SettingsPage: "settings.html",
     contexts_acting.ActionsPage: "actions.html",
     contexts_excluding.ExclusionsPage: "exclusions.html",
+    contexts_acting.HardwarePage: "hardware.html",
+    contexts_excluding.ExclusionsPage: "exclusions.html",
     contexts_alerts.AlertsPage: "alerts.html",
     contexts_cluster.NodePage: "node.html",
     contexts_cluster.DevicePage: "device.html",

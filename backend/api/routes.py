@@ -12,6 +12,7 @@ from backend.api import (
     docs,
     exclusions,
     export,
+    hardware,
     history,
     incidents,
     ingest,
@@ -59,6 +60,7 @@ def routers() -> tuple[APIRouter, ...]:
         slack.router,
         settings.router,
         checks.router,
+        hardware.router,
     )
     return (
         nodes.router,

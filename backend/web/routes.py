@@ -22,6 +22,7 @@ from backend.web import (
     exclusions,
     figures,
     fleet,
+    hardware,
     incident,
     incidents,
     live,
@@ -63,7 +64,7 @@ class Files(StaticFiles):
 def routers(pages: Environment) -> tuple[APIRouter, ...]:
     """Every page, a router each, and what they fetch."""
     cost = (runs, run, reliability, storage, planner)
-    ruled = (settings, people, account)
+    ruled = (settings, people, account, hardware)
     made = (now, fleet, cluster, node, incidents, incident, actions, exclusions, alerts, *cost, system, *ruled, sign_in)
     return (*(module.router(pages) for module in made), figures.router(), live.router())
 

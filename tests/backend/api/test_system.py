@@ -117,6 +117,7 @@ PROMISED = {
     ("POST", "/api/v1/ingest/steps"),
     ("POST", "/api/v1/ingest/checkpoints"),
     ("GET", "/api/v1/settings"),
+    ("GET", "/api/v1/hardware"),
     ("GET", "/api/v1/checks"),
     ("GET", "/api/v1/me"),
     ("GET", "/api/v1/runs"),
