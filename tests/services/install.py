@@ -13,6 +13,7 @@ from tests.services.need import find
 #: program -> Debian package
 PROGRAMS = {
     "prometheus": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "scontrol": "slurm-client",
