@@ -242,6 +242,12 @@ def _policy(policy: Words) -> None:
     _ask(explain)
 
 
+def _drill(drill: Words) -> None:
+    drill.add_argument("kind", help="kind of fault, as in gpu_bus_loss")
+    drill.add_argument("node", help="the node that it would be on")
+    _ask(drill)
+
+
 def _users(users: Words) -> None:
     actions = users.add_subparsers(dest="action", required=True, metavar="ACTION")
     add = actions.add_parser("add", help="add a person, or give a known one a new password and role")
@@ -310,6 +316,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "alerts": ("who was told and would be told; silences", _alerts),
     "notify": ("try a channel", _notify),
     "policy": ("check the policy, or ask what it would do", _policy),
+    "drill": ("a fault that never was, end to end; nothing reaches the cluster", _drill),
     "export": ("a table of a running server, or of the archive, as a file", _export),
     "report": ("the weekly report as text, now", _ask),
     "runs": ("what became of each run: ETTR, failures, lost time", _runs),
@@ -367,6 +374,7 @@ BEHIND: Mapping[str, tuple[str, str]] = {
     "alerts": ("alerts", "alerts"),
     "notify": ("notify", "notify"),
     "policy": ("policy", "policy"),
+    "drill": ("drill", "drill"),
     "kubernetes-manifest": ("kubernetes", "kubernetes_manifest"),
     "deploy": ("deploy", "deploy"),
     "users": ("people", "users"),

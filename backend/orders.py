@@ -24,6 +24,8 @@ from backend.watch import Watch
 RETRY_S = 15.0
 #: How long to wait before a node that has to be empty is looked at again.
 EMPTY_S = 60.0
+#: How the order of a drill ends, once every guard held.
+DRILLED = "A drill: every guard held, and nothing was sent."
 
 
 def act(watch: Watch) -> bool:
@@ -104,11 +106,15 @@ def carry_out(watch: Watch, backend: ClusterBackend, order: Order) -> None:
         refused = [g.reason for g in guards if g.verdict == "refuses"]
         change: dict[str, Any] = {"guards": [asdict(g) for g in guards], "witness": witness}
         change |= {"state": "refused", "ended_at": now, "error": "; ".join(refused)} if refused else {}
+        drill = not refused and bool(session.get_one(Incident, order.incident_id).drill)
         change |= {} if refused else {"state": "sent", "sent_at": now}
+        change |= {"state": "cancelled", "sent_at": None, "ended_at": now, "outcome": DRILLED} if drill else {}
         mine = claim(session, Order, order.id, {"state": "claimed", "claimed_by": watch.who}, change)
         if mine and refused:
             _tell_end(session, watch, order, "refused", "; ".join(refused))
-    if not mine or refused:
+        if mine and drill:
+            _tell_end(session, watch, order, "cancelled", f"{order.verb} of {order.node or order.job}: {DRILLED}")
+    if not mine or refused or drill:
         watch.changes.nudge()
         return
     try:

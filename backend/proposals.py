@@ -167,7 +167,7 @@ def enact(session: Session, watch: Watch, incident: Incident, decision: Decision
     now = watch.clock.now()
     before: int | None = None
     for step in plan_of(decision):
-        if step.rung is Rung.EXCLUDE:
+        if step.rung is Rung.EXCLUDE and not incident.drill:
             _exclude(session, watch, incident, step.node, origin, actor, now)
         if step.verb is None:
             continue
@@ -185,7 +185,7 @@ def enact(session: Session, watch: Watch, incident: Incident, decision: Decision
             kind=incident.kind,
             reason=reason_text(incident.kind, gpu_index(incident.entity_name), incident.id or 0),
             exclude=[step.node] if step.verb is Verb.REQUEUE and step.node else [],
-            after_id=before,
+            after_id=before if not incident.drill else None,
             created_at=now,
             not_before=now,
         )

@@ -90,6 +90,7 @@ TABLE: Mapping[str, Rule] = {
     "DELETE /api/v1/silences/{silence_id}": Rule("silence", "whole", True),
     "POST /alerts/silences": Rule("silence", "whole", True),
     "POST /alerts/silences/{number}/end": Rule("silence", "whole", True),
+    "POST /api/v1/drills": Rule("approve", "whole", True),
     "POST /api/v1/breaker/reset": Rule("breaker", "whole", True),
     "POST /actions/breaker": Rule("breaker", "whole", True),
     "POST /actions/kill-switch": Rule("kill switch", "whole", True),

@@ -168,22 +168,25 @@ def _compared(session: Session, watch: Watch, check: Check, node: str, found: Re
 
 def _incident(session: Session, watch: Watch, check: Check, node: str, found: Report) -> int:
     """The incident of a failed check: the one that stands, or a new one that the decide loop judges as any other."""
-    now, kind = watch.clock.now(), check.kind
     for row in incidents.live_on(session, watch.cluster, node):
-        if row.kind == kind and row.id is not None:
-            row.clear_s, row.last_asserted_at = 0.0, now
+        if row.kind == check.kind and row.id is not None and not row.drill:
+            row.clear_s, row.last_asserted_at = 0.0, watch.clock.now()
             session.add(row)
             return row.id
-    why = f"Check {check.name} of {node} failed: {found.text}"[:500]
-    known = watch.catalogue.kinds.get(kind)
-    severity = known.severity.word if known is not None else "high"
-    # A test that was run on purpose counts as what the kind is believed by.
+    made = raised(session, watch, check.kind, node, f"Check {check.name} of {node} failed: {found.text}"[:500])
+    assert made.id is not None
+    return made.id
+
+
+def raised(session: Session, watch: Watch, kind: str, node: str, why: str, drill: str = "") -> Incident:
+    """An incident of a node that no detector raised: a check did, or ``drill`` drills it. What was tried on purpose
+    counts as what the kind is believed by."""
+    now, known = watch.clock.now(), watch.catalogue.kinds.get(kind)
     authority = known.authorities[0] if known is not None and "state" not in known.authorities else "state"
-    cause = HypothesisFacts(kind, node, "node", node, 1.0, why, authority)
     row = Incident(
         cluster=watch.cluster,
         kind=kind,
-        severity=severity,
+        severity=known.severity.word if known is not None else "high",
         headline=why,
         entity_kind="node",
         entity_id=node,
@@ -192,12 +195,12 @@ def _incident(session: Session, watch: Watch, check: Check, node: str, found: Re
         opened_at=now,
         changed_at=now,
         last_asserted_at=now,
-        hypotheses=[asdict(cause)],
+        hypotheses=[asdict(HypothesisFacts(kind, node, "node", node, 1.0, why, authority))],
         entities=[node],
         dark=list(watch.dark),
+        drill=drill,
     )
     session.add(row)
     session.flush()
     incidents.tell(session, row, now, "opened", why)
-    assert row.id is not None
-    return row.id
+    return row

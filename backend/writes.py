@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
-from backend import breaker, proposals, returns
+from backend import breaker, proposals, returns, sweeps
 from backend.auth import Person, allows
 from backend.identity import limits
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.base import LARGEST_ID
+from backend.model.cluster import Node
 from backend.model.events import Event
 from backend.model.incidents import Incident
 from backend.model.learning import Label
@@ -232,6 +233,22 @@ def cancel(watch: Watch, order_id: int, person: Person) -> Order:
         return row
 
 
+def drill(watch: Watch, kind: str, node: str, person: Person) -> Incident:
+    """A fault that never was, from its incident to its messages: decided, judged, approved and claimed as any other.
+    Its orders end before they are sent, nothing is kept from work, and no report counts it."""
+    if kind not in watch.catalogue.kinds or kind == breaker.KIND:
+        raise Invalid(f"{kind!r} is no kind of fault of a node; kinds stand in detectors/tables/kinds.csv.")
+    with writing(watch, person, "approver", "drill", f"node {node}", why=kind) as session:
+        row = session.get(Node, (watch.cluster, node))
+        if row is None or row.retired_at is not None:
+            raise Missing(f"No node {node} in cluster {watch.cluster}.")
+        if any(one.drill for one in incidents.live(session, watch.cluster)):
+            raise Conflict("A drill is under way; resolve its incident first.")
+        found = sweeps.raised(session, watch, kind, node, f"Drill by {person.name}: {kind} on {node}.", person.name)
+    watch.wake.set()
+    return found
+
+
 def undo(watch: Watch, order_id: int, person: Person, reason: str = "") -> Order:
     """Give a node back that an order drained, now: the resume goes through the same claim, and lifts our drain only.
     Conflict where nothing of that order stands any more."""
@@ -263,7 +280,13 @@ def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetim
         )
         session.add(row)
         session.flush()
-        return row
+    return _told(watch, row)
+
+
+def _told(watch: Watch, row: Exclusion) -> Exclusion:
+    """Whoever waits for another verdict hears of it at once."""
+    watch.changes.publish("exclusion", str(row.id), watch.cluster)
+    return row
 
 
 def _may_end(until: datetime, now: datetime) -> None:
@@ -294,7 +317,7 @@ def extend(watch: Watch, exclusion_id: int, person: Person, until: datetime, rea
         if not claim(session, Exclusion, exclusion_id, {"lifted_at": None}, change):
             raise Conflict(f"Exclusion {exclusion_id} was just lifted.")
         session.refresh(row)
-        return row
+    return _told(watch, row)
 
 
 def _exclusion(session: Session, watch: Watch, exclusion_id: int, person: Person) -> Exclusion:
@@ -315,7 +338,7 @@ def lift(watch: Watch, exclusion_id: int, person: Person, reason: str = "") -> E
         if not claim(session, Exclusion, exclusion_id, {"lifted_at": None}, change):
             raise Conflict(f"Exclusion {exclusion_id} was already lifted by {row.lifted_by}.")
         session.refresh(row)
-        return row
+    return _told(watch, row)
 
 
 def set_kill_switch(watch: Watch, on: bool, person: Person) -> None:

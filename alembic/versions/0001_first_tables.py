@@ -296,7 +296,7 @@ def _incidents() -> None:
         id:big cluster:text kind:text severity:text state:text headline:text entity_kind:text entity_id:text
         entity_name:text node:text job:text run:text opened_at:time changed_at:time last_asserted_at:time
         clear_s:float blind:flag closed_at:time? acknowledged_by:text acknowledged_at:time? mitigated_at:time?
-        resolving_by:text close_note:text revision:count decided_revision:count hypotheses:json entities:json
+        resolving_by:text close_note:text drill:text revision:count decided_revision:count hypotheses:json entities:json
         victims:json dark:json
     """,
         key="id",

@@ -114,6 +114,26 @@ def written(asked: trial.Asked, found: trial.Trial) -> dict[str, Any]:
     }
 
 
+class NewDrill(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"kind": "gpu_bus_loss", "node": "n1"}]})
+    kind: Asked
+    node: Host
+
+
+class DrillAnswer(BaseModel):
+    incident: int
+    headline: str
+    severity: str
+
+
+@router.post("/drills", operation_id="begin_drill", response_model=DrillAnswer, status_code=201)
+def begin_drill(new: NewDrill, person: Writer, watch: WatchOf) -> Response:
+    """A fault that never was, end to end: incident, messages, plan, guards, approval, claim. Nothing reaches the
+    cluster, nothing is kept from work, no report counts it; it closes by itself, or when somebody resolves it."""
+    row = writes.drill(watch, new.kind, new.node, person)
+    return json({"incident": row.id, "headline": row.headline, "severity": row.severity}, 201)
+
+
 @router.post("/breaker/reset", operation_id="reset_breaker", response_model=BreakerAnswer)
 def reset_breaker(person: Writer, watch: WatchOf, why: Why) -> Response:
     """Close the breaker again: only a person can, only an admin, and with a reason. 409 where it is closed."""

@@ -208,7 +208,7 @@ def seen_clear(row: Incident, hold_s: float) -> bool:
 def heir_of(session: Session, row: Incident) -> Incident | None:
     """The oldest other live incident of the same node that is loud enough to keep it out."""
     same = store.live_on(session, row.cluster, row.node) if row.node else ()
-    others = (other for other in same if other.id != row.id)
+    others = (other for other in same if other.id != row.id and not other.drill)
     return next((other for other in others if Severity.of(other.severity) >= Severity.HIGH), None)
 
 

@@ -12,7 +12,8 @@ from backend.model.base import RowId, row_id, stored, when
 
 class Incident(SQLModel, table=True):
     """One fault, with its ranked causes. ``clear_s`` is how long it has been seen and clear; blind time counts not.
-    ``resolving_by``: who said that it is mended; then nothing seen keeps it open.
+    ``resolving_by``: who said that it is mended; then nothing seen keeps it open. ``drill``: who drills it, "" = it is
+    real; nothing of a drill is sent to the cluster, and no report counts it.
 
     state: open, acknowledged, mitigated or resolved. ``revision`` rises with every change that a decision or a
     message may depend on. ``hypotheses`` are HypothesisFacts, ``victims`` names of folded entities.
@@ -45,6 +46,7 @@ class Incident(SQLModel, table=True):
     mitigated_at: datetime | None = when(default=None)
     resolving_by: str = ""
     close_note: str = ""
+    drill: str = ""
     revision: int = 1
     decided_revision: int = 0
     hypotheses: list[dict[str, Any]] = stored(list)

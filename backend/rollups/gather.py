@@ -89,9 +89,8 @@ def classes_of(verdicts: Iterable[Event]) -> dict[tuple[str, int], str]:
 
 def _incidents(session: Session, cluster: str, since: datetime) -> list[Incident]:
     lasted = or_(col(Incident.closed_at) >= since, col(Incident.closed_at).is_(None))
-    return list(
-        session.exec(select(Incident).where(col(Incident.cluster) == cluster, lasted).order_by(col(Incident.id)))
-    )
+    real = (col(Incident.cluster) == cluster, lasted, col(Incident.drill) == "")
+    return list(session.exec(select(Incident).where(*real).order_by(col(Incident.id))))
 
 
 def _versions(session: Session, cluster: str) -> list[VersionFacts]:

@@ -158,7 +158,8 @@ def claim_order(session: Session, order: Order, who: str, now: datetime, lease_s
 
 def standing(session: Session, cluster: str) -> Sequence[Decision]:
     """The newest decision of each live incident, where it still is only a plan: proposed, or observed."""
-    live = select(Incident.id).where(col(Incident.cluster) == cluster, col(Incident.closed_at).is_(None))
+    real = (col(Incident.closed_at).is_(None), col(Incident.drill) == "")
+    live = select(Incident.id).where(col(Incident.cluster) == cluster, *real)
     newest = (
         select(func.max(Decision.id))
         .where(col(Decision.cluster) == cluster, col(Decision.incident_id).in_(live))

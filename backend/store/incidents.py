@@ -37,7 +37,9 @@ def foldable(session: Session, cluster: str, closed_after: datetime) -> Sequence
     """Live incidents and those closed since ``closed_after``: where a late victim may still belong."""
     recent = or_(col(Incident.state).in_(LIVE), col(Incident.closed_at) >= closed_after)
     return session.exec(
-        select(Incident).where(col(Incident.cluster) == cluster, recent).order_by(col(Incident.id))
+        select(Incident)
+        .where(col(Incident.cluster) == cluster, recent, col(Incident.drill) == "")
+        .order_by(col(Incident.id))
     ).all()
 
 
@@ -49,6 +51,7 @@ def struck(session: Session, cluster: str, since: datetime) -> frozenset[str]:
         col(Incident.opened_at) >= since,
         col(Incident.node) != "",
         col(Incident.severity).in_(("high", "critical")),
+        col(Incident.drill) == "",
     )
     return frozenset(session.exec(query.distinct()).all())
 

@@ -149,6 +149,7 @@ PROMISED = {
     ("GET", "/api/v1/policy"),
     ("GET", "/api/v1/policy/explain"),
     ("POST", "/api/v1/breaker/reset"),
+    ("POST", "/api/v1/drills"),
     ("GET", "/api/v1/users"),
     ("POST", "/api/v1/users"),
     ("PATCH", "/api/v1/users/{name}"),

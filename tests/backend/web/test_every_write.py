@@ -21,7 +21,7 @@ from backend.model.actions import Exclusion
 from backend.model.people import Audit
 from backend.registry import Parts
 from backend.security import csrf, tokens
-from backend.store import people, system
+from backend.store import incidents, people, system
 from tests.backend.api import rows
 from tests.backend.api.conftest import Site
 from tests.backend.web import site as pages
@@ -114,6 +114,15 @@ def _silence(world: World) -> int:
     return int(got.json()["id"])
 
 
+def _no_drill(world: World) -> None:
+    """Only one drill at a time."""
+    with world.parts.store.write() as session:
+        for row in incidents.live(session, "main"):
+            if row.drill:
+                row.state = "resolved"
+                session.add(row)
+
+
 API = "/api/v1"
 DEEDS: dict[str, Deed] = {
     f"POST {API}/incidents/{{incident_id}}/ack": lambda w: (f"{API}/incidents/{w.incident()}/ack", {}),
@@ -140,6 +149,7 @@ DEEDS: dict[str, Deed] = {
     "POST /actions/orders/{which}/undo": lambda w: (f"/actions/orders/{w.order('done')}/undo", {}),
     "POST /actions/breaker": lambda w: (w.tripped(), ("/actions/breaker", WHY))[1],  # type: ignore[func-returns-value]
     f"POST {API}/breaker/reset": lambda w: (w.tripped(), (f"{API}/breaker/reset", WHY))[1],  # type: ignore[func-returns-value]
+    f"POST {API}/drills": lambda w: (_no_drill(w), (f"{API}/drills", {"kind": "gpu_bus_loss", "node": "gpu-001"}))[1],  # type: ignore[func-returns-value]
     "POST /actions/kill-switch": lambda w: ("/actions/kill-switch", {"on": "0"}),
     "POST /system/kill-switch": lambda w: ("/system/kill-switch", {"on": "0"}),
     f"POST {API}/exclusions": lambda w: (f"{API}/exclusions", {"node": "gpu-001", "reason": "x", "until": _until(w)}),

@@ -1,0 +1,75 @@
+"""A drill goes the whole way and touches nothing: not the cluster, not what keeps work away, not a report."""
+
+from __future__ import annotations
+
+import pytest
+from sqlmodel import select
+
+from backend import writes
+from backend.clock import ManualClock
+from backend.facts import Mode
+from backend.model.messages import Message
+from backend.proposals import Conflict
+from backend.rollups import gather
+from backend.store import actions, incidents
+from backend.store.engine import Store
+from backend.writes import Forbidden, Invalid, Missing
+from tests.backend.bench import APPROVER, OPERATOR, Bench
+
+
+def bench_in(store: Store, clock: ManualClock, mode: Mode) -> Bench:
+    made = Bench(store, clock, mode=mode)
+    made.ticks(3)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["propose", "act"])
+def test_it_is_decided_judged_and_claimed_and_nothing_is_sent(
+    sqlite_store: Store, clock: ManualClock, mode: Mode
+) -> None:
+    bench = bench_in(sqlite_store, clock, mode)
+    node = bench.busy_node()
+    before = bench.backend.read(node)
+    writes.drill(bench.watch, "gpu_bus_loss", node, APPROVER)
+    bench.turn()
+    if mode == "propose":
+        writes.approve(bench.watch, bench.decision().id or 0, APPROVER)
+    bench.ticks(1)
+    said = [(order.verb, order.state) for order in bench.orders()]
+    assert said == [("drain", "cancelled"), ("requeue", "cancelled")]
+    assert all(order.outcome.startswith("A drill: every guard held") and order.guards for order in bench.orders())
+    after = bench.backend.read(node)
+    assert (after.flags, after.reason, after.jobs) == (before.flags, before.reason, before.jobs)
+    assert not bench.exclusions()
+    with bench.watch.store.read() as session:
+        assert not actions.standing_drains(session, "main", node)
+        assert not incidents.struck(session, "main", clock.now().replace(year=2020))
+        assert not gather._incidents(session, "main", clock.now().replace(year=2020)), "no report counts it"
+        texts = [str(row.__dict__) for row in session.exec(select(Message)).all()]
+    assert not texts or any("Drill by ada" in text for text in texts)
+    bench.ticks(10)
+    assert bench.incident().state == "resolved", "it closes by itself"
+
+
+def test_a_real_fault_on_the_same_node_has_its_own_incident(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = bench_in(sqlite_store, clock, "propose")
+    node = bench.busy_node()
+    writes.drill(bench.watch, "gpu_bus_loss", node, APPROVER)
+    bench.xid(node, 3, 79)
+    bench.turn()
+    bench.ticks(2, silent={(node, 3)})
+    assert sorted(bool(row.drill) for row in bench.incidents()) == [False, True]
+
+
+def test_who_may_begin_one_and_of_what(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = bench_in(sqlite_store, clock, "propose")
+    node = bench.busy_node()
+    with pytest.raises(Forbidden):
+        writes.drill(bench.watch, "gpu_bus_loss", node, OPERATOR)
+    with pytest.raises(Invalid):
+        writes.drill(bench.watch, "gremlins", node, APPROVER)
+    with pytest.raises(Missing):
+        writes.drill(bench.watch, "gpu_bus_loss", "nobody", APPROVER)
+    writes.drill(bench.watch, "gpu_bus_loss", node, APPROVER)
+    with pytest.raises(Conflict):
+        writes.drill(bench.watch, "gpu_bus_loss", node, APPROVER)
