@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.columns import Columns
-from backend.reported import ReportFacts
+from backend.reported import ReportFacts, ToldFacts
 from detectors.model import FaultKind, Severity
 
 Mode = Literal["observe", "propose", "act"]
@@ -325,6 +325,7 @@ class Batch:
     maintenances: tuple[MaintenanceFacts, ...] = ()
     steps: tuple[StepFacts, ...] = ()
     checkpoints: tuple[CheckpointFacts, ...] = ()
+    told: tuple[ToldFacts, ...] = ()
     printed: tuple[PrintedFacts, ...] = ()
     marks: Mapping[str, str | None] = field(default_factory=dict)
     more: bool = False

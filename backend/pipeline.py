@@ -17,9 +17,12 @@ from sqlmodel import Session
 from backend import telling
 from backend.clock import unix, utc
 from backend.facts import Batch, RawEvent
+from backend.feed import Place
 from backend.incidents import lifecycle
 from backend.incidents.correlate import correlate
 from backend.incidents.record import Delta, frozen_keys, record
+from backend.ingest.base import SourceError
+from backend.ingest.training import canonical, events_of, fed, only_new
 from backend.inventory.spoken import attrs_of, versions_said
 from backend.model.events import Event as EventRow
 from backend.ring import fit
@@ -31,6 +34,8 @@ from detectors.places import hosts_of
 
 #: Events judged in one tick at most: a storm makes a few large ticks, not thousands of small ones.
 EVENTS_A_TICK = 500
+#: And rows of training: at 1,000 ranks and a row a step from each, some ten seconds of them.
+ROWS_A_TICK = 2_000
 #: An event this much older than its arrival opens nothing by itself: old kernel lines get replayed (contracts.md).
 LATE_S = 3600.0
 #: What a sample that came after its tick had closed is dropped for.
@@ -64,6 +69,18 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
         with watch.lock:
             if watch.inventory.hear(batch, now):
                 return take_samples(watch, batch)
+    trained = 0
+    if batch.steps or batch.checkpoints or batch.told:
+        batch, trained = train(watch, batch, unix(now))
+        if (
+            pushed
+            and only_samples(replace(batch, steps=(), checkpoints=(), told=()))
+            and not beat_due(watch, batch.source)
+        ):
+            with watch.lock:
+                into_ring(watch, batch)
+            count(watch, batch)
+            return Accepted(0, trained, rows_of_training(batch), dropped=batch.dropped)
     if watch.verdicts is not None:
         batch = replace(batch, events=batch.events + watch.verdicts.take(batch, unix(now)), printed=())
     batch = replace(batch, versions=(*batch.versions, *versions_said(batch.events)))
@@ -84,7 +101,30 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
         watch.reached("line committed")
         watch.wake.set()
     samples = samples_of(batch) - lost.total()
-    return Accepted(taken, duplicates, records_of(batch), samples, Counter(batch.dropped) + lost)
+    records = records_of(batch) + rows_of_training(batch)
+    return Accepted(taken, duplicates + trained, records, samples, Counter(batch.dropped) + lost)
+
+
+def train(watch: Watch, batch: Batch, now: float) -> tuple[Batch, int]:
+    """Keep the rows of training and hand them to the next ticks; those that were sent before are left out and counted.
+    ``now`` in unix s. Raises SourceError where the disk takes no more: nothing of the batch is kept then."""
+    came = rows_of_training(batch)
+    batch = replace(batch, steps=tuple(canonical(row, watch.signals) for row in batch.steps))
+    if watch.feed is None:
+        return batch, 0
+    batch, fresh = only_new(batch, watch.feed.fresh)
+    try:
+        if watch.trained is not None:
+            watch.trained.append(batch.steps, batch.checkpoints)
+        watch.feed.append(fed(batch, now, LATE_S))
+    except SourceError:
+        watch.feed.forget(fresh)
+        raise
+    if rows_of_training(batch):
+        with watch.lock:
+            watch.ring.live(now)
+        watch.wake.set()
+    return batch, came - rows_of_training(batch)
 
 
 def into_ring(watch: Watch, batch: Batch) -> Counter[str]:
@@ -106,7 +146,7 @@ def take_samples(watch: Watch, batch: Batch) -> Accepted:
 
 def only_samples(batch: Batch) -> bool:
     """Whether a batch holds nothing but samples."""
-    told = (batch.events, batch.marks, batch.steps, batch.checkpoints, batch.printed)
+    told = (batch.events, batch.marks, batch.steps, batch.checkpoints, batch.told, batch.printed)
     return records_of(batch) == 0 and not any(told) and batch.dark is None and batch.listing is None
 
 
@@ -120,7 +160,7 @@ def count(watch: Watch, batch: Batch) -> None:
     """Add what a batch brought to what its source brought before."""
     counts = watch.brought.setdefault(batch.source, Counter())
     counts["events"] += len(batch.events)
-    counts["records"] += records_of(batch)
+    counts["records"] += records_of(batch) + rows_of_training(batch)
     counts["samples"] += samples_of(batch)
     counts["dropped"] += sum(batch.dropped.values())
     if batch.series or batch.columns:
@@ -131,6 +171,10 @@ def records_of(batch: Batch) -> int:
     """How much a batch tells of the cluster that is no event and no sample."""
     told = (batch.nodes, batch.attempts, batch.versions, batch.outages, batch.maintenances, batch.cables, batch.reports)
     return sum(len(rows) for rows in told)
+
+
+def rows_of_training(batch: Batch) -> int:
+    return len(batch.steps) + len(batch.checkpoints) + len(batch.told)
 
 
 def samples_of(batch: Batch) -> int:
@@ -204,6 +248,7 @@ def observe(watch: Watch) -> bool:
     darken_silent(watch)
     judged = take_ticks(watch) if watch.coming else []
     worked = take_events(watch)
+    worked = take_training(watch) or worked
     while ticks := take_ticks(watch):
         judged += ticks
     for tick in judged:
@@ -258,6 +303,22 @@ def take_events(watch: Watch) -> bool:
     return True
 
 
+def take_training(watch: Watch) -> bool:
+    """Make one event-only tick of the rows of training behind the watch's place. False when there was nothing."""
+    if watch.feed is None:
+        return False
+    rows, place = watch.feed.read(watch.place, ROWS_A_TICK)
+    if place == watch.place:
+        return False
+    found = tuple(events_of(rows, watch.cluster))
+    if not found:
+        watch.place = place
+        return bool(rows)
+    tick = Tick(at=max(watch.last_at, *(event.at for event in found)), events=found)
+    step(watch, tick, watch.cursor, telemetry=False, place=place)
+    return True
+
+
 def event_of(watch: Watch, row: EventRow) -> Event:
     """A stored event as detectors see it; a PCI address that was unknown at arrival is looked up once more."""
     entity = Entity(row.cluster, row.entity_kind, row.entity_id, row.entity_name, row.node)
@@ -268,21 +329,22 @@ def event_of(watch: Watch, row: EventRow) -> Event:
     return Event(unix(row.at), entity, row.namespace, row.code, row.text, row.id or 0, row.late, attrs)
 
 
-def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool) -> Delta:
-    """Judge one tick and commit all that follows from it, with the event cursor. A failed commit is taken up again
-    from the store, so that no event is judged twice and none is left out."""
+def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool, place: Place | None = None) -> Delta:
+    """Judge one tick and commit all that follows from it, with the event cursor, or with the ``place`` up to which rows
+    of training were read. A failed commit is taken up again from the store, so that no event is judged twice and none
+    is left out."""
     watch.stale = True
     fleet = watch.follow_fleet()
     tick = fit(tick, fleet)
     judged, broken = judge(watch, tick, fleet)
     findings = [finding for verdict in judged.values() for finding in verdict.findings]
     suspicions = fuse(findings, fleet, watch.catalogue)
-    watch.cursor, watch.last_at = cursor, max(tick.at, watch.last_at)
+    watch.cursor, watch.last_at, watch.place = cursor, max(tick.at, watch.last_at), place or watch.place
     with watch.turn() as session:
         watch.fence(session)
         delta = conclude(session, watch, tick, fleet, judged, findings, suspicions, telemetry=telemetry)
         report(session, watch, judged, broken)
-        saves = not telemetry or not delta.empty or watch.must_save(tick)
+        saves = not (telemetry or place) or not delta.empty or watch.must_save(tick)
         if saves:
             watch.save(session, utc(tick.at))
     watch.committed(tick, saved=saves, telemetry=telemetry)

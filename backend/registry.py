@@ -35,6 +35,7 @@ from backend.clock import Clock, utc
 from backend.decide.limits import Limits
 from backend.decide.rules import Rule
 from backend.facts import AttemptFacts
+from backend.feed import Feed
 from backend.history import KEPT, History, Mode
 from backend.ingest import kmsg
 from backend.ingest.base import Source
@@ -138,6 +139,7 @@ def build(
         mode: Mode = "read" if role == "api" else "write"
         watch.history = History.open(settings.store.folder, cluster.name, kept_of(cluster, catalogue), mode)
         watch.trained, watch.checks = trained[cluster.name], checks_of(cluster)
+        watch.feed = Feed(settings.store.folder / "feed" / cluster.name)
         watch.moved = moved_of(settings, cluster.name)
         watch.load()
         watches[cluster.name] = watch

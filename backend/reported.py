@@ -1,4 +1,4 @@
-"""What job wrappers tell, as a frozen fact."""
+"""What job wrappers and collectives libraries tell, as frozen facts."""
 
 from __future__ import annotations
 
@@ -39,3 +39,18 @@ class ReportFacts:
     @property
     def failed(self) -> bool:
         return self.exit_code != 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToldFacts:
+    """One call of a communicator as a rank saw it, or a phase of a run that begins or ends. ``namespace``
+    ``collective`` or ``ckpt``; ``code`` and ``attrs`` as in ``detectors/training/told.py``; ``at`` unix s."""
+
+    at: float
+    namespace: str
+    code: str
+    run: str = ""
+    job: str = ""
+    rank: int | None = None
+    host: str = ""
+    attrs: Mapping[str, str] = field(default_factory=dict)

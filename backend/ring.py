@@ -197,6 +197,11 @@ class Ring:
             first = math.ceil(max(min(firsts), now - MAX_BACK_S) / self.interval_s)
             self._closed = min(first - 1, self._closable(now))
 
+    def live(self, now: float) -> None:
+        """Let time begin by ``now`` (unix s), also where no sample ever comes: who waits for a step needs ticks."""
+        self._begin([now], now)
+        self._started = True
+
     def _closable(self, now: float) -> int:
         """The last tick that has closed by ``now``."""
         return math.floor((now - self.lateness_s) / self.interval_s + 1e-9)

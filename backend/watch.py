@@ -21,6 +21,7 @@ from backend.changes import Changes
 from backend.clock import Clock, unix, utc
 from backend.decide.guards import Limits
 from backend.facts import Batch, Mode
+from backend.feed import Feed, Place
 from backend.history import History
 from backend.incidents.record import Delta, Held, held_of
 from backend.ingest.job_verdicts import Verdicts
@@ -39,6 +40,8 @@ from backend.trained import Trained
 from detectors.catalogue import Catalogue
 from detectors.detector import Detector, arrays_of, state_from
 from detectors.model import Axis, Fleet, Severity, Tick
+from detectors.training.signals import Signals
+from detectors.training.signals import load as load_signals
 
 log = logging.getLogger("watchkeeper.watch")
 
@@ -48,6 +51,8 @@ TICKS = "ticks"
 #: Names of the saved-state rows that hold the ids behind the slots, and what the ring remembers of each slot.
 SLOTS = "(slots)"
 RING = "(ring)"
+#: And how far the rows of training were read.
+FEED = "(feed)"
 #: Telemetry ticks that are kept to be judged again when a commit fails: what comes between two saves.
 MOST_UNSAVED = 20
 
@@ -104,6 +109,8 @@ class Watch:
     history: History | None = None
     verdicts: Verdicts | None = None
     trained: Trained | None = None
+    feed: Feed | None = None
+    signals: Signals = field(default_factory=load_signals)
     moved: Moved | None = None
     checks: tuple[Check, ...] = ()
     who: str = "watchkeeper"
@@ -119,6 +126,7 @@ class Watch:
     states: dict[str, Any] = field(default_factory=dict)
     ledger: dict[str, Held] = field(default_factory=dict)
     cursor: int = 0
+    place: Place = field(default_factory=Place)
     last_at: float = 0.0
     last_telemetry_at: float | None = None
     saved_at: float = 0.0
@@ -185,6 +193,7 @@ class Watch:
         self.last_telemetry_at = system.cursor_at(session, self.cluster, TICKS)
         self.fleet, self.saved_epoch, self.states = fleet, -1, {}
         self.last_at = max((row.at.timestamp() for row in rows.values()), default=0.0)
+        self.place = Place.of(rows[FEED].fleet) if FEED in rows else Place()
         for detector in self.detectors:
             fresh = detector.start(fleet)
             row = rows.get(detector.name)
@@ -254,6 +263,8 @@ class Watch:
         if ring := self.ring.saved(self.coming[0].at if self.coming else None):
             seen = utc(float(ring["closed"][0]) * self.ring.interval_s)  # up to here nothing is judged again
             finding_rows.save_state(session, self.cluster, RING, seen, self.cursor, pack(ring), {})
+        if self.place.feed:
+            finding_rows.save_state(session, self.cluster, FEED, at, self.cursor, b"", self.place.saved)
         system.set_cursor(session, self.cluster, EVENTS, self.cursor, at)
 
 

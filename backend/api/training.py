@@ -8,16 +8,20 @@ from dataclasses import asdict
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from backend.api.ingest import PartsOf, Plain, Taken, WatchOf, content_type, readable
+from backend import pipeline
+from backend.api.guard import bound_to
+from backend.api.ingest import Plain, Taken, WatchOf, content_type, readable
 from backend.api.nodes import json
 from backend.api.problems import Problem
 from backend.api.schemas import rows_body
 from backend.clock import unix
-from backend.facts import CheckpointFacts, StepFacts
+from backend.facts import Batch
 from backend.ingest.base import SourceError
+from backend.ingest.bound import bound
 from backend.ingest.rows import MAX_AHEAD_S, Reject, read
-from backend.ingest.steps import CheckpointRow, StepRow, checkpoint_facts, step_facts
-from backend.trained import Trained
+from backend.ingest.steps import CheckpointRow, StepRow, saves_batch, step_facts
+from backend.pipeline import Accepted
+from backend.watch import Watch
 
 router = APIRouter(prefix="/ingest", tags=["ingest"])
 
@@ -45,13 +49,14 @@ CHECKPOINT_EXAMPLE = {
 @router.post(
     "/steps", operation_id="ingest_steps", response_model=Taken, openapi_extra=rows_body("StepRow", STEP_EXAMPLE)
 )
-def steps(request: Request, watch: WatchOf, parts: PartsOf, body: Plain) -> Response:
+def steps(request: Request, watch: WatchOf, body: Plain) -> Response:
     """Rows of training, one a step or one every few; each covers the time since the row before. They lie on the disk
     when this answers, and make ETTR exact where accounting alone only bounds it."""
     now, kind = unix(watch.clock.now()), content_type(request)
     rows = readable(lambda: read(body, kind, StepRow))
-    kept = [step_facts(row, {}) for row in rows.rows if row.ts <= now + MAX_AHEAD_S]
-    return kept_or_problem(parts.trained[watch.cluster], kept, (), rows.rejects, len(rows.rows) - len(kept))
+    kept = tuple(step_facts(row) for row in rows.rows if row.ts <= now + MAX_AHEAD_S)
+    batch = Batch("steps", now, now, steps=kept, dropped=ahead(len(rows.rows) - len(kept)))
+    return kept_or_problem(request, watch, batch, rows.rejects)
 
 
 @router.post(
@@ -60,31 +65,30 @@ def steps(request: Request, watch: WatchOf, parts: PartsOf, body: Plain) -> Resp
     response_model=Taken,
     openapi_extra=rows_body("CheckpointRow", CHECKPOINT_EXAMPLE),
 )
-def checkpoints(request: Request, watch: WatchOf, parts: PartsOf, body: Plain) -> Response:
+def checkpoints(request: Request, watch: WatchOf, body: Plain) -> Response:
     """Saves and loads that have finished. They lie on the disk when this answers."""
     now, kind = unix(watch.clock.now()), content_type(request)
     rows = readable(lambda: read(body, kind, CheckpointRow))
-    kept = [checkpoint_facts(row) for row in rows.rows if row.ts <= now + MAX_AHEAD_S]
-    return kept_or_problem(parts.trained[watch.cluster], (), kept, rows.rejects, len(rows.rows) - len(kept))
+    good = [row for row in rows.rows if row.ts <= now + MAX_AHEAD_S]
+    batch = saves_batch(good, now, ahead(len(rows.rows) - len(good)))
+    return kept_or_problem(request, watch, batch, rows.rejects)
 
 
-def kept_or_problem(
-    trained: Trained,
-    steps: Sequence[StepFacts],
-    saves: Sequence[CheckpointFacts],
-    rejects: Sequence[Reject],
-    ahead: int,
-) -> Response:
-    """Write rows and say what became of them. Raises Problem: 422 where none was right, 503 where the disk is full."""
-    count = len(steps) + len(saves)
-    if not count and (rejects or ahead):
-        said = f"row {rejects[0].row}: {rejects[0].field} {rejects[0].problem}" if rejects else "all lie in the future"
+def ahead(rows: int) -> dict[str, int]:
+    return {"in the future": rows} if rows else {}
+
+
+def kept_or_problem(request: Request, watch: Watch, batch: Batch, rejects: Sequence[Reject]) -> Response:
+    """Keep rows and say what became of them. Raises Problem: 422 where none was right, 503 where the disk is full."""
+    batch = bound(batch, bound_to(request))
+    count = pipeline.rows_of_training(batch)
+    if not count and (rejects or batch.dropped):
+        said = f"row {rejects[0].row}: {rejects[0].field} {rejects[0].problem}" if rejects else "; ".join(batch.dropped)
         flaws = [{"where": f"row {r.row}, {r.field}", "what": r.problem} for r in rejects[:20]]
         raise Problem(422, f"No row was right; {said}.", errors=flaws)
     try:
-        trained.append(steps, saves)
+        accepted = pipeline.accept(watch, batch) if count else Accepted()
     except SourceError as error:
         raise Problem(503, str(error)) from error
-    dropped = {"in the future": ahead} if ahead else {}
-    told = {"accepted": count, "duplicates": 0, "counted": 0, "rejected": [asdict(r) for r in rejects]}
-    return json(told | {"dropped": dropped})
+    told = {"accepted": accepted.records, "duplicates": accepted.duplicates, "counted": 0}
+    return json(told | {"rejected": [asdict(r) for r in rejects], "dropped": dict(batch.dropped)})

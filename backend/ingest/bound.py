@@ -53,6 +53,7 @@ def bound(batch: Batch, nodes: frozenset[str]) -> Batch:
         maintenances=kept(batch.maintenances, lambda _: ""),
         steps=kept(batch.steps, lambda _: ""),
         checkpoints=kept(batch.checkpoints, lambda _: ""),
+        told=kept(batch.told, lambda row: row.host),
         printed=kept(batch.printed, lambda row: row.stream.partition("/")[0]),
         columns=its_columns(batch.columns, nodes),
         listing=None,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, get_args
 
 import orjson
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from backend.facts import CheckpointFacts, StepFacts
+from backend.facts import Batch, CheckpointFacts, StepFacts
 from backend.ingest.rows import MAX_AHEAD_S, MaybeMoment, Moment, Name, Row, decoded, problem_of
+from backend.reported import ToldFacts
+from detectors.training.told import SAVES
 
 #: Other fields of a row that are kept, and the longest text of one.
-MOST_ATTRS, MAX_ATTR = 32, 256
+MOST_ATTRS, MAX_ATTR = 64, 256
 #: Steps, tokens and bytes beyond this are mistakes: what float64 counts exactly.
 MAX_COUNT = 2**53
 
@@ -62,6 +64,10 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Member = Annotated[Annotated[int, Field(ge=0, le=2**31 - 1)] | None, BeforeValidator(_whole)]
 
 
+Kind = Literal["save", "load", "eval", "save_begin", "load_begin", "eval_begin"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
 class _Told(Row):
     """What rows of both kinds share: when, and whose. Whose is said by the run, the job, or both."""
 
@@ -85,7 +91,10 @@ class _Told(Row):
 
 
 class StepRow(_Told):
-    """One row of ``training/*.jsonl``; it covers the time since the row before of the same attempt."""
+    """One row of ``training/*.jsonl``; it covers the time since the row before of the same attempt. Its further fields
+    (``layer``, ``host``, any signal) are kept as ``attrs_of`` gives them."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, hide_input_in_errors=True)
 
     step: Whole = Field(ge=0, le=MAX_COUNT)
     loss: MaybeNumber = None
@@ -98,17 +107,18 @@ class StepRow(_Told):
 
 
 class CheckpointRow(_Told):
-    """One row of ``checkpoints.jsonl``; ``ts`` is when it finished. blocking: training waited for it."""
+    """One row of ``checkpoints.jsonl``; ``ts`` is when it finished. blocking: training waited for it. A job may also
+    tell when one begins, and of its evaluations: a pause that is known is no hang."""
 
     step: Whole = Field(ge=0, le=MAX_COUNT)
-    kind: Literal["save", "load"]
-    duration_s: Amount
+    kind: Kind
+    duration_s: Amount = None
     bytes: Amount = None
     blocking: bool = True
 
     @model_validator(mode="after")
     def _lasted(self) -> Self:
-        if self.duration_s is None:
+        if self.duration_s is None and self.kind in ("save", "load"):
             raise PydanticCustomError("duration", "duration_s must be a finite number")
         return self
 
@@ -145,19 +155,22 @@ def checkpoint_of(document: Any) -> CheckpointRow:
 
 
 def attrs_of(document: Mapping[str, Any]) -> dict[str, float | str]:
-    """The other fields of a step row that are a number or a text, the first MOST_ATTRS of them."""
+    """The other fields of a step row that are a number or a text, the first MOST_ATTRS of them. NaN and infinities
+    stand as text: JSON has no word for them."""
     found: dict[str, float | str] = {}
     for name, value in document.items():
         if name in NAMED or len(found) >= MOST_ATTRS or isinstance(value, bool):
             continue
         if isinstance(value, str):
             found[name] = value[:MAX_ATTR]
+        elif isinstance(value, float) and not math.isfinite(value):
+            found[name] = repr(value)
         elif isinstance(value, int | float) and abs(value) <= 1e300:
             found[name] = float(value)
     return found
 
 
-def step_facts(row: StepRow, attrs: Mapping[str, float | str]) -> StepFacts:
+def step_facts(row: StepRow) -> StepFacts:
     return StepFacts(
         at=row.ts,
         run=row.run,
@@ -170,9 +183,24 @@ def step_facts(row: StepRow, attrs: Mapping[str, float | str]) -> StepFacts:
         rank=row.rank,
         replicas_live=row.replicas_live,
         replicas_total=row.replicas_total,
-        attrs=attrs,
+        attrs=attrs_of(row.model_extra or {}),
     )
 
 
 def checkpoint_facts(row: CheckpointRow) -> CheckpointFacts:
-    return CheckpointFacts(row.ts, row.run, row.step, row.kind, row.duration_s or 0.0, row.bytes, row.job, row.blocking)
+    """Of a save or load that has finished."""
+    kind: Literal["save", "load"] = "load" if row.kind == "load" else "save"
+    return CheckpointFacts(row.ts, row.run, row.step, kind, row.duration_s or 0.0, row.bytes, row.job, row.blocking)
+
+
+def saves_batch(rows: Sequence[CheckpointRow], now: float, dropped: Mapping[str, int]) -> Batch:
+    """Saves and loads that finished, and of the other phases that they began or ended."""
+    done = tuple(checkpoint_facts(row) for row in rows if row.kind in ("save", "load"))
+    phases = tuple(_phase(row) for row in rows if row.kind not in ("save", "load"))
+    return Batch("checkpoints", now, now, checkpoints=done, told=phases, dropped=dropped)
+
+
+def _phase(row: CheckpointRow) -> ToldFacts:
+    length = {} if row.duration_s is None else {"duration_s": repr(row.duration_s)}
+    attrs = {"step": str(row.step), "blocking": "yes" if row.blocking else "no"} | length
+    return ToldFacts(row.ts, SAVES, row.kind, row.run, row.job, attrs=attrs)

@@ -31,7 +31,7 @@ log = logging.getLogger("watchkeeper.record")
 MOST_BYTES = 2 * 1024**3
 
 #: Facts that are written as they are.
-FACTS = ("attempts", "versions", "outages", "maintenances", "steps", "checkpoints", "cables")
+FACTS = ("attempts", "versions", "outages", "maintenances", "steps", "checkpoints", "told", "cables")
 #: Fields of which nothing is a word, too.
 ALWAYS = ("start", "end", "dark", "listing")
 #: The source of what was known when the recording began, where no list tells of it.

@@ -18,6 +18,7 @@ from backend import pipeline, proposals, returns
 from backend.changes import Changes
 from backend.clock import ManualClock, utc
 from backend.facts import Batch
+from backend.feed import Feed
 from backend.incidents.record import Delta
 from backend.ingest.bundle.bundle import Bundle, Prepared
 from backend.ingest.bundle.reading import Progress
@@ -33,7 +34,10 @@ from backend.watch import Watch
 from detectors.catalogue import Catalogue
 from detectors.model import Tick
 from detectors.registry import detectors
+from detectors.training.told import COLLECTIVE, SAVES, STEP
 
+#: Rows of training, which summary.json counts by themselves.
+TRAINING = frozenset({STEP, SAVES, COLLECTIVE})
 #: States are saved for a restart that a replay never has.
 SAVE_EVERY_S = 3600.0
 
@@ -91,7 +95,7 @@ class Replay:
         accepted = pipeline.accept(self._watch, batch, pushed=False)
         self.counts.samples += accepted.samples
         self.counts.dropped.update(accepted.dropped)
-        if (batch.events or accepted.events) and not self._told:
+        if (batch.events or accepted.events or pipeline.rows_of_training(batch)) and not self._told:
             self._turn()
 
     def _read_logs(self, batch: Batch) -> None:
@@ -126,7 +130,7 @@ class Replay:
 
     def _stepped(self, tick: Tick, delta: Delta) -> None:
         self.counts.ticks += bool(tick.values)
-        self.counts.events += len(tick.events)
+        self.counts.events += sum(event.namespace not in TRAINING for event in tick.events)
         self.counts.findings += len(delta.raised)
         self.gathered.tick(tick)
         self._output.step(tick, delta, self._watch.ledger, self._watch.clock.now())
@@ -146,6 +150,7 @@ def replay(
         with bundle.prepare(Path(work), catalogue, needs, progress) as prepared, own_store(Path(work)) as store:
             clock = ManualClock(utc(prepared.begin))
             watch = watch_for(prepared, settings or Settings(), clock, store, catalogue)
+            watch.feed = Feed(Path(work) / "feed")
             output = Output(Path(work))
             run = Replay(prepared, watch, clock, output)
             run.run(progress)

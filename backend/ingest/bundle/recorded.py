@@ -1,9 +1,9 @@
 """A bundle that a running watch recorded: ``arrivals.jsonl`` says what came when, in which order and how much at once.
 
 Each row is one Batch: {"recv_ts", "source", "start", "end"[, "samples", "lines", "nodes", "attempts", "events",
-"versions", "outages", "maintenances", "steps", "checkpoints", "cables", "listing", "dropped", "dark"]}. ``samples``
-and ``lines`` count rows of ``telemetry/recorded.om`` and ``logs/recorded.jsonl``, which are read on from row to row;
-these two are what any bundle may hold, the other fields are facts as taken in.
+"versions", "outages", "maintenances", "steps", "checkpoints", "told", "cables", "listing", "dropped", "dark"]}.
+``samples`` and ``lines`` count rows of ``telemetry/recorded.om`` and ``logs/recorded.jsonl``, which are read on from
+row to row; these two are what any bundle may hold, the other fields are facts as taken in.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from backend.ingest.bundle.reading import BadRows, Reading
 from backend.ingest.logs import logs_batch, read_rows
 from backend.ingest.rows import Moment, Name, Row, problem_of
 from backend.ingest.samples import UP
+from backend.reported import ToldFacts
 from detectors.catalogue import Catalogue
 from detectors.kernel.lines import parse
 
@@ -54,6 +55,7 @@ _FACTS: Mapping[str, TypeAdapter[Any]] = {
     "maintenances": TypeAdapter(tuple[MaintenanceFacts, ...]),
     "steps": TypeAdapter(tuple[StepFacts, ...]),
     "checkpoints": TypeAdapter(tuple[CheckpointFacts, ...]),
+    "told": TypeAdapter(tuple[ToldFacts, ...]),
     "cables": TypeAdapter(tuple[CableFacts, ...]),
 }
 _NOBODY = DeviceLabel("", "")

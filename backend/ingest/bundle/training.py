@@ -15,7 +15,16 @@ from backend.facts import Batch, CheckpointFacts, StepFacts
 from backend.ingest.bundle.folder import PartFile
 from backend.ingest.bundle.reading import Reading, Shelf
 from backend.ingest.bundle.spill import MAX_ROWS, Sorted, Spill
-from backend.ingest.steps import attrs_of, checkpoint_of, document_of, step_of
+from backend.ingest.steps import (
+    KINDS,
+    CheckpointRow,
+    attrs_of,
+    checkpoint_facts,
+    checkpoint_of,
+    document_of,
+    saves_batch,
+    step_of,
+)
 
 #: Steps that come together at most.
 MOST_STEPS = 10_000
@@ -75,8 +84,8 @@ class StepColumns:
 
 
 class CheckpointColumns:
-    """Columns of checkpoint rows: ts, run, job, step, whether it is a load, its length, bytes (NaN = not said), and
-    whether training waited for it."""
+    """Columns of checkpoint rows: ts, run, job, step, its kind as a place in KINDS, its length, bytes (NaN = not said),
+    and whether training waited for it."""
 
     part: ClassVar[str] = "checkpoints"
     columns: ClassVar[tuple[type[np.generic], ...]] = (
@@ -88,7 +97,7 @@ class CheckpointColumns:
         length = row.duration_s or 0.0
         told = math.nan if row.bytes is None else row.bytes
         return (
-            row.arrival, row.ts, names.number(row.run), names.number(row.job), row.step, row.kind == "load", length,
+            row.arrival, row.ts, names.number(row.run), names.number(row.job), row.step, KINDS.index(row.kind), length,
             told, row.blocking,
         )  # fmt: skip
 
@@ -163,17 +172,22 @@ class SortedCheckpoints:
     part: str = CheckpointColumns.part
 
     def each(self) -> Iterator[tuple[float, CheckpointFacts]]:
-        """(arrival, facts) of each row."""
-        for arrival, ts, run, job, step, load, length, told, blocking in self.rows.each():
-            yield arrival, CheckpointFacts(
-                ts, self.names[run], step, "load" if load else "save", length,
-                None if math.isnan(told) else told, self.names[job], bool(blocking),
+        """(arrival, facts) of each save and load that finished."""
+        for arrival, row in self._rows():
+            if row.kind in ("save", "load"):
+                yield arrival, checkpoint_facts(row)
+
+    def _rows(self) -> Iterator[tuple[float, CheckpointRow]]:
+        for arrival, ts, run, job, step, kind, length, told, blocking in self.rows.each():
+            yield arrival, CheckpointRow.model_construct(
+                ts=ts, run=self.names[run], step=step, kind=KINDS[kind], duration_s=length,
+                bytes=None if math.isnan(told) else told, job=self.names[job], blocking=bool(blocking),
             )  # fmt: skip
 
     def batches(self, round_s: float) -> Iterator[tuple[float, Batch]]:
         """(arrival, Batch), as for steps."""
-        for arrival, rows in _rounds(self.each(), round_s):
-            yield arrival, Batch("checkpoints", arrival, arrival, checkpoints=tuple(rows))
+        for arrival, rows in _rounds(self._rows(), round_s):
+            yield arrival, saves_batch(rows, arrival, {})
 
 
 def _rounds(rows: Iterator[tuple[float, F]], round_s: float) -> Iterator[tuple[float, list[F]]]:
