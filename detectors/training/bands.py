@@ -113,7 +113,7 @@ class Bands:
                 continue
             back = max(back, memory.advance(state, at, row))
             anew |= memory.changed(state, at, row, self.catalogue.limit("training_change_share"))
-            if row.layer:
+            if row.layer or row.rank <= 0:
                 found |= self._values(row, float(state.run_lr[at]))
         if anew or back:
             self._unsettle(state, at, anew, back)
@@ -129,6 +129,8 @@ class Bands:
         for name, text in row.event.attrs.items():
             signal = self.signals.by_name.get(name)
             if signal is None or signal.about not in KINDS or signal.harm == "none":
+                continue
+            if not row.layer and signal.about == "gradient":  # the run's own is judged with its loss
                 continue
             value = number(text)
             if value is None:
@@ -315,7 +317,7 @@ def _apart(found: Mapping[int, Look]) -> dict[int, Look]:
     """The same looks against the middle of the other layers: what an odd batch does to all layers falls out."""
     by_code: dict[int, list[Look]] = {}
     for value, row, signal in found.values():
-        if signal.about == "router":
+        if signal.about == "router" or not row.layer:
             continue  # routers differ from each other for good
         by_code.setdefault(signal.code, []).append((value, row, signal))
     apart: dict[int, Look] = {}

@@ -22,25 +22,31 @@ GAPS = 72
 
 @dataclass(slots=True)
 class PaceState(memory.RunState):
-    """Per run. ``gaps``: seconds between its last rows of a new step, over the steps between (saves and evaluations
-    among them), ``gaps_n`` how many came; ``lag``: how late rows come at most, fading; ``pause``: longest ordinary
-    pause, fading; ``pause_step``, ``pause_every``: step of the last long gap, and how many steps lay between the last
-    two; ``saving``: 1 = a save, load or evaluation has begun. ``hang_since``: since when it stands still (0 = not).
-    ``work``: tokens a step, as last told (NaN = not). ``slow_since``, ``slow_now``, ``slow_usual``: the whole job.
-    Per rank (``rank``): ``rank_step``, ``rank_at``; ``ratio``: last pace against the group; ``spread``: of the group,
-    usual; ``over``, ``calm``: steps in a row; ``from_step``, ``since``, ``what``: 1 computes, 2 steps, 3 waits for
-    input; ``took``, ``usual``: its seconds and those of the group; ``load``: its work over the group's."""
+    """Per run. ``gaps``: seconds a step of its last rows of a new step, ``between``: seconds between those rows (saves
+    and evaluations left out), ``gaps_n`` how many came; ``lag``: how late rows come at most, fading; ``pause``:
+    longest ordinary pause, fading; ``pause_n`` how many, ``pause_step``: step of the last one, ``pause_every``: steps
+    between the last two, ``regular``: 1 = as many as between the two before; ``saving``: 1 = a save, load or evaluation
+    has begun. ``new_at``, ``new_step``: the newest step, or the end of a save since. ``hang_since``: since when it
+    stands still (0 = not), ``hang_sure``: 1 = for several times as long as its past explains. ``slow_*``: the whole job: since when, its pace and what was usual, calm steps. ``judged``:
+    newest step whose ranks were compared, ``usual_spread``: how far they usually are apart. Per rank (``rank``):
+    ``rank_step``, ``rank_at``; ``took``, ``work``, ``square``: its seconds, tokens and squares, ``what``: 1 computes,
+    2 steps, 3 waits for input; ``ratio``: pace against the group; ``over``, ``calm``: steps in a row; ``usual``:
+    seconds of the group for its work; ``since``, ``from_step``: a level."""
 
     gaps: Floats = cells(0.0, np.float64, GAPS, axis="run")
     gaps_n: Floats = cells(0.0, axis="run")
+    between: Floats = cells(0.0, np.float64, GAPS, axis="run")
     lag: Floats = cells(0.0, axis="run")
     pause: Floats = cells(0.0, axis="run")
     pause_step: Floats = cells(-1.0, axis="run")
     pause_every: Floats = cells(0.0, axis="run")
+    pause_n: Floats = cells(0.0, axis="run")
+    regular: NDArray[np.uint8] = cells(0, np.uint8, axis="run")
     saving: NDArray[np.uint8] = cells(0, np.uint8, axis="run")
     new_at: Floats = cells(0.0, axis="run")
     new_step: Floats = cells(-1.0, axis="run")
     hang_since: Floats = cells(0.0, axis="run")
+    hang_sure: NDArray[np.uint8] = cells(0, np.uint8, axis="run")
     slow_since: Floats = cells(0.0, axis="run")
     slow_now: Floats = cells(0.0, axis="run")
     slow_usual: Floats = cells(0.0, axis="run")
@@ -109,8 +115,21 @@ class Pace:
         state.saving[at] = row.event.code.endswith("_begin")
         state.run_at[at] = max(float(state.run_at[at]), row.at)
         if not state.saving[at] and state.new_at[at] > 0:
-            state.pause_step[at] = max(float(state.pause_step[at]), float(whole(row.event.attrs.get("step"))))
+            length = number(row.event.attrs.get("duration_s"))
+            if length is not None and np.isfinite(length) and row.event.attrs.get("blocking") != "no":
+                self._pause(state, at, float(whole(row.event.attrs.get("step"))), length + _median(state, at))
             state.new_at[at] = max(float(state.new_at[at]), row.at)  # its end is a sign of life
+
+    def _pause(self, state: PaceState, at: int, step: float, length: float) -> None:
+        """A save or an evaluation: how long steps may stay away, and after how many steps it comes again."""
+        state.pause[at] = max(0.95 * float(state.pause[at]), length)
+        if step <= state.pause_step[at]:
+            return
+        before, every = float(state.pause_every[at]), step - float(state.pause_step[at])
+        state.regular[at] = state.pause_n[at] >= 2 and abs(every - before) <= max(1.0, 0.02 * every)
+        state.pause_every[at] = every if state.pause_step[at] >= 0 else 0.0
+        state.pause_step[at] = step
+        state.pause_n[at] += 1
 
     def _fold(self, state: PaceState, at: int, row: Row, now: float) -> None:
         back = memory.advance(state, at, row)
@@ -131,19 +150,16 @@ class Pace:
         state.new_at[at], state.new_step[at] = row.at, row.step
         if before <= 0 or steps <= 0:
             return
-        gap = (row.at - before) / (steps if steps < 1000 else 1.0)
-        median = _median(state, at)
+        gap, median = row.at - before, _median(state, at)
         long = state.gaps_n[at] >= self.catalogue.limit("pace_learn_steps") and gap > median * self.catalogue.limit(
             "pace_long_times"
         )
         if long:
-            since = row.step - float(state.pause_step[at])
-            state.pause_every[at] = since if state.pause_step[at] >= 0 else 0.0
-            state.pause_step[at] = row.step
             if state.hang_since[at] == 0:
-                state.pause[at] = max(0.9 * float(state.pause[at]), gap)
+                self._pause(state, at, row.step - 1.0, gap)
         else:
-            state.gaps[int(state.gaps_n[at]) % GAPS, at] = gap
+            place = int(state.gaps_n[at]) % GAPS
+            state.between[place, at], state.gaps[place, at] = gap, gap / steps
             state.gaps_n[at] += 1
             self._period(state, at, row)
 
@@ -205,7 +221,9 @@ class Pace:
             state.run_seen[at] |= there
             ended = bool(state.run_seen[at]) and not there
             quiet = now - float(state.new_at[at])
-            if ended or state.gaps_n[at] < self.catalogue.limit("pace_learn_steps") or quiet <= self.allowed(state, at):
+            allowed = self.allowed(state, at)
+            state.hang_sure[at] = quiet > self.catalogue.limit("pace_sure_times") * allowed
+            if ended or state.gaps_n[at] < self.catalogue.limit("pace_learn_steps") or quiet <= allowed:
                 state.hang_since[at] = 0.0
             elif state.hang_since[at] == 0:
                 state.hang_since[at] = float(state.new_at[at])
@@ -214,11 +232,14 @@ class Pace:
         """Seconds without a new step that the run's own past explains."""
         limit, median = self.catalogue.limit, _median(state, at)
         allowed = max(limit("pace_hang_steps") * median, limit("pace_floor_s")) + float(state.lag[at])
-        every, last, step = (float(x[at]) for x in (state.pause_every, state.pause_step, state.new_step))
-        due = bool(state.saving[at]) or every <= 0 or abs(step + 1 - (last + every)) <= max(1.0, 0.02 * every)
         pause = limit("pace_pause_times") * float(state.pause[at])
-        if state.saving[at] and pause <= 0:
-            pause = 60 * median  # a first save: nobody knows yet how long one takes
+        if (
+            state.pause_n[at] < limit("pace_learn_pauses") or state.saving[at]
+        ):  # nobody knows yet how long a save or an evaluation takes
+            return max(allowed, pause, limit("pace_unknown_s"))
+        every, last, step = (float(x[at]) for x in (state.pause_every, state.pause_step, state.new_step))
+        near = max(3.0, 0.02 * every)  # it comes, or one has just been and another may follow it
+        due = not state.regular[at] or abs(step - (last + every)) <= near or abs(step - last) <= near
         return max(allowed, pause) if due else allowed
 
     # --- what is said ---------------------------------------------------------------------------------------------
@@ -237,15 +258,15 @@ class Pace:
         who = ", ".join(str(int(n)) for n in np.sort(state.rank_number[behind])[:8]) if named else ""
         pace, name = _median(state, at), str(state.run_name[at])
         reason = (
-            f"{name}: no step since {int(step):,}, and one takes {plain_number(pace)} s; no save or evaluation that is "
-            f"due explains it. "
+            f"{name}: no step since {int(step):,}, and one is told of every {plain_number(pace)} s; no save or "
+            f"evaluation that is due explains it. "
             + (f"Rank {who} stayed behind. " if who else "")
             + "Collect stacks and flight recorder "
             "before it is restarted."
         )
         evidence = [
             Evidence("Last step", f"{int(step):,}", ref=f"step:{name}/{int(step)}"),
-            Evidence("Usual time of a step", plain_number(pace), unit="s", grade="derived"),
+            Evidence("Usual time between steps told", plain_number(pace), unit="s", grade="derived"),
             Evidence("Longest it may be silent", plain_number(self.allowed(state, at)), unit="s", grade="derived"),
         ]
         evidence += [Evidence("Ranks behind", who, f"step {int(step):,}")] if who else []
@@ -295,8 +316,9 @@ def _job(state: PaceState, at: int, fleet: Fleet) -> Entity:
 
 
 def _median(state: PaceState, at: int) -> float:
+    """Usual seconds from row to row: a step, or as many as the trainer tells of at once."""
     n = int(min(state.gaps_n[at], GAPS))
-    return float(np.median(state.gaps[:n, at])) if n else 0.0
+    return float(np.median(state.between[:n, at])) if n else 0.0
 
 
 def _rank(state: PaceState, row: Row) -> None:

@@ -12,7 +12,9 @@ SKIP_STEPS = 200
 
 def layer_words(places: Sequence[str]) -> str:
     """``layer 12``, ``layers 3 and 4``, ``layers 3, 4 and 9 more``."""
-    names = [place.removeprefix("layer:") for place in places]
+    names = [part.removeprefix("layer:") for place in places for part in place.split() if part.startswith("layer:")]
+    if not names:
+        return "the model as a whole"
     if len(names) == 1:
         return f"layer {names[0]}"
     if len(names) <= 3:

@@ -112,8 +112,8 @@ def test_a_job_that_the_fleet_has_no_more_has_ended_and_does_not_hang() -> None:
     state = detector.start(fleet)
     for step in range(40):
         detector.step(state, Tick(T0 + 2 * step, events=(row("r", T0 + 2 * step, step, {"loss": 2.0}),)), fleet)
-    assert [f.kind for f in detector.step(state, Tick(T0 + 120), fleet).findings] == ["job_hang"]
-    assert not detector.step(state, Tick(T0 + 121), fleet_of(2, 2, {})).findings
+    assert [f.kind for f in detector.step(state, Tick(T0 + 400), fleet).findings] == ["job_hang"]
+    assert not detector.step(state, Tick(T0 + 401), fleet_of(2, 2, {})).findings
 
 
 @pytest.mark.parametrize(
