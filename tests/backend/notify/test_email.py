@@ -244,3 +244,9 @@ def test_without_a_server_url_there_is_no_dead_link(desk: Desk) -> None:
     EmailNotifier(account(desk.port), "").send(OPENED)
     EmailNotifier(account(desk.port), "").send(replace(OPENED, url="javascript:alert(1)"))
     assert all("href" not in part(mail, "html") for mail in desk.mails)
+
+
+def test_a_message_may_name_its_readers_itself() -> None:
+    settings = Email.model_validate({"host": "smtp", "from": "watch@example.org", "to": ["on-call@example.org"]})
+    mail = compose(replace(OPENED, to=("jana@example.org",)), settings, "")
+    assert mail["To"] == "jana@example.org"
