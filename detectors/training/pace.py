@@ -27,7 +27,8 @@ class PaceState(memory.RunState):
     longest ordinary pause, fading; ``pause_n`` how many, ``pause_step``: step of the last one, ``pause_every``: steps
     between the last two, ``regular``: 1 = as many as between the two before; ``saving``: 1 = a save, load or evaluation
     has begun. ``new_at``, ``new_step``: the newest step, or the end of a save since. ``hang_since``: since when it
-    stands still (0 = not), ``hang_sure``: 1 = for several times as long as its past explains. ``slow_*``: the whole job: since when, its pace and what was usual, calm steps. ``judged``:
+    stands still (0 = not), ``hang_sure``: 1 = for several times as long as its past explains. ``slow_*``: the whole
+    job: since when, its pace and what was usual, calm steps. ``judged``:
     newest step whose ranks were compared, ``usual_spread``: how far they usually are apart. Per rank (``rank``):
     ``rank_step``, ``rank_at``; ``took``, ``work``, ``square``: its seconds, tokens and squares, ``what``: 1 computes,
     2 steps, 3 waits for input; ``ratio``: pace against the group; ``over``, ``calm``: steps in a row; ``usual``:
@@ -271,9 +272,9 @@ class Pace:
         ]
         evidence += [Evidence("Ranks behind", who, f"step {int(step):,}")] if who else []
         score, since = (0.6 if state.run_seen[at] else 0.5), float(state.hang_since[at])
-        return Finding(
-            self.name, "job_hang", _job(state, at, fleet), Severity.HIGH, score, since, reason, tuple(evidence)
-        )
+        # Steps alone are one witness: an unusual pause opens nothing until it lasts, or others say so too.
+        severity = Severity.HIGH if state.hang_sure[at] or who else Severity.INFO
+        return Finding(self.name, "job_hang", _job(state, at, fleet), severity, score, since, reason, tuple(evidence))
 
     def _slow(self, state: PaceState, at: int, fleet: Fleet) -> Finding:
         run = memory.column(state, state.rank_of[at])
