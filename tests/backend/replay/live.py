@@ -13,6 +13,7 @@ from backend import pipeline, proposals, returns
 from backend.changes import Changes
 from backend.clock import ManualClock, utc
 from backend.facts import AttemptFacts, Batch, DeviceLabel, GpuFacts, NodeFacts, Series
+from backend.feed import Feed
 from backend.incidents.record import Delta
 from backend.ingest.logs import logs_batch, read_rows
 from backend.registry import rules_of, watch_of
@@ -72,7 +73,7 @@ class Live:
             self.watch.darken(step.source, step.dark)
         if step.batch is not None:
             pipeline.accept(self.watch, step.batch)
-            if step.batch.events:
+            if step.batch.events or pipeline.rows_of_training(step.batch):
                 self.turn()
 
     def close_until(self, at: float) -> None:
@@ -114,6 +115,7 @@ def recorded(folder: Path, steps: Sequence[Step], end: float) -> tuple[Path, Pat
     (folder / "live").mkdir(parents=True)
     with own_store(folder / "live") as store:
         watch = watch_on(store, ManualClock(utc(T0)))
+        watch.feed = Feed(folder / "live" / "feed")
         live = Live(watch, Output(folder / "live"))
         live.recorder = Recorder(watch, folder / "bundle")
         for step in steps:

@@ -29,6 +29,7 @@ from backend.ingest.bundle.bundle import open_bundle
 from backend.ingest.bundle.recorded import TURN
 from backend.replay.record import FACTS, Recorder
 from backend.replay.run import own_store, replay
+from backend.reported import ToldFacts
 from backend.settings import Incidents, Settings
 from detectors.catalogue import load
 from tests.backend.replay.live import T0, TICK_S, Step, jobs, kernel, label, nodes, recorded, scrape, watch_on
@@ -87,6 +88,30 @@ def test_a_replay_of_a_recording_is_the_live_run_byte_for_byte(tmp_path: Path, s
     kinds = {orjson.loads(row)["kind"] for row in told["findings.jsonl"].splitlines()}
     assert "gpu_bus_loss" in kinds
     assert told["incidents.jsonl"]
+
+
+def steps_of(dice: random.Random) -> list[Step]:
+    """A run of four ranks whose loss breaks; some rows come late, some twice, and it falls silent in the end."""
+    found = []
+    for n in range(120):
+        at = T0 + 20.0 + 5.0 * n
+        loss = float("nan") if n > 80 else 3.0 + 2.0 / (1 + n) + dice.gauss(0, 0.01)
+        rows = tuple(
+            StepFacts(at, "r", "7", 100 + n, None if rank else loss, None, 5.0, None, rank, attrs={"train/lr": 3e-4})
+            for rank in range(4)
+        )
+        batch = Batch("steps", at, at, steps=rows)
+        delay = dice.choice((0.2, 0.2, 0.2, 7.0))
+        found += [Step(at + delay, batch)] * (2 if n % 9 == 0 else 1)
+    saved = CheckpointFacts(T0 + 222.0, "r", 140, "save", 3.5, None, "7")
+    return [*found, Step(T0 + 223.0, Batch("checkpoints", T0, T0, checkpoints=(saved,)))]
+
+
+def test_a_replay_judges_the_training_as_the_live_run_did_byte_for_byte(tmp_path: Path) -> None:
+    dice = random.Random(5)
+    told = compare(tmp_path, sorted([*story(dice), *steps_of(dice)], key=lambda step: step.at))
+    found = [orjson.loads(row) for row in told["findings.jsonl"].splitlines()]
+    assert any("run:r" in row["entity"] and row["detector"].startswith("training/") for row in found), found
 
 
 def test_what_was_dark_live_is_dark_in_its_replay(tmp_path: Path) -> None:
@@ -175,6 +200,7 @@ def test_every_kind_of_fact_is_recorded_as_it_was_taken_in(tmp_path: Path) -> No
         maintenances=(MaintenanceFacts("m", ("gpu-0001",), T0, None, "power"),),
         steps=(step,),
         checkpoints=(CheckpointFacts(T0, "r", 4, "save", 3.5, None, "7", blocking=False),),
+        told=(ToldFacts(T0, "collective", "all_reduce", "r", "7", 3, "gpu-0001", {"seq": "12", "start": "1.5"}),),
         cables=(CableFacts("gpu-0001", "mlx5_0/1", "leaf1", "17", rail="0"),),
         listing=False,
     )  # fmt: skip
