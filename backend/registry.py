@@ -129,9 +129,7 @@ def build(
     tails = {one.name: Tails(tails_folder(settings, one.name), one.logs.tail_bytes) for one in settings.cluster}
     for cluster in settings.cluster:
         slurm = slurm_of(cluster)
-        backend = (backends or {}).get(cluster.name) or with_hands(
-            cluster, backend_of(cluster, slurm, clock), clock, partial(noted_later, watches, cluster.name)
-        )
+        backend = (backends or {}).get(cluster.name) or hand_of(cluster, slurm, clock, watches)
         check_s = sum(check.timeout_s for check in cluster.hands.check)
         rules = replace(rules_of(settings, tuple(notifiers), simulated), check_s=check_s)
         own = catalogue.with_thresholds(cluster.thresholds)
@@ -150,6 +148,12 @@ def build(
     trace = traces_to(settings.server.otlp_url, who) if settings.server.otlp_url else untraced
     rest = (sources, demo_person, past, tails, trained, trace)
     return Parts(settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, *rest)
+
+
+def hand_of(cluster: Cluster, slurm: Slurm | None, clock: Clock, watches: Mapping[str, Watch]) -> ClusterBackend | None:
+    """What acts on a cluster: its scheduler and the hands beside it; results of checks are kept."""
+    noted = partial(noted_later, watches, cluster.name)
+    return with_hands(cluster, backend_of(cluster, slurm, clock), clock, noted)
 
 
 def noted_later(watches: Mapping[str, Watch], name: str, check: Check, node: str, found: Report) -> None:
