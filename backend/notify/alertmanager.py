@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.clock import utc
 from backend.notify.base import NotifyError
-from backend.notify.http import Service
+from backend.notify.http import Endpoint
 from backend.notify.outbox import facts_of
 from backend.notify.outgoing import link, outgoing
 from backend.settings import Alertmanager
@@ -34,7 +34,7 @@ class AlertmanagerNotifier:
         self._now = now
         token = settings.token.get_secret_value() if settings.token else ""
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        self._service = Service("Alertmanager", "[alertmanager] urls", settings.timeout_s, [token])
+        self._service = Endpoint("Alertmanager", "[alertmanager] urls", settings.timeout_s, [token])
 
     def send(self, message: MessageFacts) -> Receipt:
         """To every Alertmanager of the settings; told twice it is the same alert, by its labels. Where its labels

@@ -30,7 +30,7 @@ class Answer:
     body: bytes
 
 
-class Service:
+class Endpoint:
     """A service by its name, the setting that holds its address, and what must never be shown of it."""
 
     def __init__(self, name: str, setting: str, timeout_s: float, secrets: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from backend.clock import utc
-from backend.notify.http import Service
+from backend.notify.http import Endpoint
 from backend.notify.outgoing import link, outgoing
 from backend.settings import PagerDuty
 from backend.tidings import MessageFacts, Receipt
@@ -29,7 +29,7 @@ class PagerDutyNotifier:
         self._settings = settings
         self._url = url
         self._key = settings.routing_key.get_secret_value()
-        self._service = Service("PagerDuty", "[pagerduty] url", settings.timeout_s, [self._key])
+        self._service = Endpoint("PagerDuty", "[pagerduty] url", settings.timeout_s, [self._key])
 
     def send(self, message: MessageFacts) -> Receipt:
         """One event; sent again it changes nothing, because the key is the incident's. Raises NotifyError."""

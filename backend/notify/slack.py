@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 from backend.notify.base import NotifyError
 from backend.notify.blocks import blocks, buttons, fallback
-from backend.notify.http import Service, address_secrets
+from backend.notify.http import Endpoint, address_secrets
 from backend.notify.outgoing import link, outgoing
 from backend.settings import Slack
 from backend.tidings import MessageFacts, Receipt
@@ -43,7 +43,7 @@ class SlackNotifier:
         self._webhook = settings.webhook_url.get_secret_value() if settings.webhook_url else ""
         self._url = url
         secrets = address_secrets(self._webhook)
-        self._service = Service("Slack", "[slack] webhook_url", settings.timeout_s, secrets)
+        self._service = Endpoint("Slack", "[slack] webhook_url", settings.timeout_s, secrets)
 
     def send(self, message: MessageFacts) -> Receipt:
         """One try. Raises NotifyError: permanent for 4xx, with ``retry_after_s`` where Slack named a time; not
@@ -62,7 +62,7 @@ class SlackBot:
         self._settings = settings
         self._url = url
         self._token = settings.bot_token.get_secret_value() if settings.bot_token else ""
-        self._service = Service("Slack", "[slack] api_url", settings.timeout_s, [self._token])
+        self._service = Endpoint("Slack", "[slack] api_url", settings.timeout_s, [self._token])
 
     def send(self, message: MessageFacts) -> Receipt:
         """Posts, or answers in the thread and brings its root up to date first: that one can be done twice, so what

@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.clock import utc
 from backend.notify.blocks import DONE, sign
-from backend.notify.http import Service, address_secrets
+from backend.notify.http import Endpoint, address_secrets
 from backend.notify.outgoing import link, outgoing
 from backend.settings import Teams
 from backend.tidings import MessageFacts, Receipt
@@ -28,7 +28,7 @@ class TeamsNotifier:
     def __init__(self, settings: Teams, url: str) -> None:
         self._settings = settings
         self._url = url
-        self._service = Service("Teams", "[teams] webhook_url", settings.timeout_s, address_secrets(self._webhook))
+        self._service = Endpoint("Teams", "[teams] webhook_url", settings.timeout_s, address_secrets(self._webhook))
 
     def send(self, message: MessageFacts) -> Receipt:
         """One try. A workflow answers 202 before it posts, and can read nothing back. Raises NotifyError."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backend.clock import utc
-from backend.notify.http import Service, address_secrets
+from backend.notify.http import Endpoint, address_secrets
 from backend.notify.outgoing import link, outgoing
 from backend.settings import Webhook
 from backend.tidings import MessageFacts, Receipt
@@ -29,7 +29,9 @@ class WebhookNotifier:
         secret = settings.secret.get_secret_value() if settings.secret else ""
         self._key = secret.encode()
         address = settings.url.get_secret_value()
-        self._service = Service("the webhook", "[webhook] url", settings.timeout_s, (*address_secrets(address), secret))
+        self._service = Endpoint(
+            "the webhook", "[webhook] url", settings.timeout_s, (*address_secrets(address), secret)
+        )
 
     def send(self, message: MessageFacts) -> Receipt:
         """One try. Raises NotifyError."""
