@@ -34,7 +34,7 @@ class AlertmanagerNotifier:
         self._now = now
         token = settings.token.get_secret_value() if settings.token else ""
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        self._service = Endpoint("Alertmanager", "[alertmanager] urls", settings.timeout_s, [token])
+        self._endpoint = Endpoint("Alertmanager", "[alertmanager] urls", settings.timeout_s, [token])
 
     def send(self, message: MessageFacts) -> Receipt:
         """To every Alertmanager of the settings; told twice it is the same alert, by its labels. Where its labels
@@ -86,7 +86,7 @@ class AlertmanagerNotifier:
         taken, error = 0, NotifyError("no Alertmanager is configured", permanent=True)
         for base in self._settings.urls:
             try:
-                self._service.taken(self._service.post(f"{base.rstrip('/')}/api/v2/alerts", body, self._headers))
+                self._endpoint.taken(self._endpoint.post(f"{base.rstrip('/')}/api/v2/alerts", body, self._headers))
                 taken += 1
             except NotifyError as refused:
                 error = refused

@@ -29,7 +29,7 @@ class PagerDutyNotifier:
         self._settings = settings
         self._url = url
         self._key = settings.routing_key.get_secret_value()
-        self._service = Endpoint("PagerDuty", "[pagerduty] url", settings.timeout_s, [self._key])
+        self._endpoint = Endpoint("PagerDuty", "[pagerduty] url", settings.timeout_s, [self._key])
 
     def send(self, message: MessageFacts) -> Receipt:
         """One event; sent again it changes nothing, because the key is the incident's. Raises NotifyError."""
@@ -40,8 +40,8 @@ class PagerDutyNotifier:
         for key in keys:
             event = event_of(message, key, self._url)
             body = json.dumps(event, ensure_ascii=False).encode("utf-8", "replace")
-            words = self._service.taken(
-                self._service.post(self._settings.url, body, {"Content-Type": "application/json"})
+            words = self._endpoint.taken(
+                self._endpoint.post(self._settings.url, body, {"Content-Type": "application/json"})
             )
         return Receipt(words, {"dedup_key": dedup_key(message.thread)})
 

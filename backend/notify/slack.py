@@ -43,14 +43,14 @@ class SlackNotifier:
         self._webhook = settings.webhook_url.get_secret_value() if settings.webhook_url else ""
         self._url = url
         secrets = address_secrets(self._webhook)
-        self._service = Endpoint("Slack", "[slack] webhook_url", settings.timeout_s, secrets)
+        self._endpoint = Endpoint("Slack", "[slack] webhook_url", settings.timeout_s, secrets)
 
     def send(self, message: MessageFacts) -> Receipt:
         """One try. Raises NotifyError: permanent for 4xx, with ``retry_after_s`` where Slack named a time; not
         permanent for 429, 5xx, time-outs and no connection."""
         body = json.dumps(payload(message, self._url)).encode()
-        answer = self._service.post(self._webhook, body, {"Content-Type": "application/json"})
-        return Receipt(self._service.taken(answer))
+        answer = self._endpoint.post(self._webhook, body, {"Content-Type": "application/json"})
+        return Receipt(self._endpoint.taken(answer))
 
 
 class SlackBot:
@@ -62,7 +62,7 @@ class SlackBot:
         self._settings = settings
         self._url = url
         self._token = settings.bot_token.get_secret_value() if settings.bot_token else ""
-        self._service = Endpoint("Slack", "[slack] api_url", settings.timeout_s, [self._token])
+        self._endpoint = Endpoint("Slack", "[slack] api_url", settings.timeout_s, [self._token])
 
     def send(self, message: MessageFacts) -> Receipt:
         """Posts, or answers in the thread and brings its root up to date first: that one can be done twice, so what
@@ -121,8 +121,8 @@ class SlackBot:
         kind = "application/x-www-form-urlencoded" if form else "application/json; charset=utf-8"
         raw = urlencode(body).encode() if form else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
-        answer = self._service.post(f"{self._settings.api_url.rstrip('/')}/{method}", raw, headers, ANSWER_BYTES)
-        self._service.taken(answer)
+        answer = self._endpoint.post(f"{self._settings.api_url.rstrip('/')}/{method}", raw, headers, ANSWER_BYTES)
+        self._endpoint.taken(answer)
         try:
             told = json.loads(answer.body)
         except ValueError:
@@ -132,7 +132,7 @@ class SlackBot:
         error = str(told.get("error", ""))
         if told.get("ok") is True or error in forgiven:
             return told
-        what = self._service.said(error or "no reason")
+        what = self._endpoint.said(error or "no reason")
         raise NotifyError(f"Slack refuses {method}: {what}{hint(error)}", permanent=error not in PASSING)
 
 

@@ -28,13 +28,13 @@ class TeamsNotifier:
     def __init__(self, settings: Teams, url: str) -> None:
         self._settings = settings
         self._url = url
-        self._service = Endpoint("Teams", "[teams] webhook_url", settings.timeout_s, address_secrets(self._webhook))
+        self._endpoint = Endpoint("Teams", "[teams] webhook_url", settings.timeout_s, address_secrets(self._webhook))
 
     def send(self, message: MessageFacts) -> Receipt:
         """One try. A workflow answers 202 before it posts, and can read nothing back. Raises NotifyError."""
         body = json.dumps(payload(message, self._url)).encode()
-        answer = self._service.post(self._webhook, body, {"Content-Type": "application/json"})
-        return Receipt(self._service.taken(answer))
+        answer = self._endpoint.post(self._webhook, body, {"Content-Type": "application/json"})
+        return Receipt(self._endpoint.taken(answer))
 
     @property
     def _webhook(self) -> str:

@@ -29,7 +29,7 @@ class WebhookNotifier:
         secret = settings.secret.get_secret_value() if settings.secret else ""
         self._key = secret.encode()
         address = settings.url.get_secret_value()
-        self._service = Endpoint(
+        self._endpoint = Endpoint(
             "the webhook", "[webhook] url", settings.timeout_s, (*address_secrets(address), secret)
         )
 
@@ -44,8 +44,8 @@ class WebhookNotifier:
         if self._key:
             at = str(int(self._now()))
             headers |= {"X-Watchkeeper-Timestamp": at, "X-Watchkeeper-Signature": signature(self._key, at, body)}
-        answer = self._service.post(self._settings.url.get_secret_value(), body, headers)
-        return Receipt(self._service.taken(answer))
+        answer = self._endpoint.post(self._settings.url.get_secret_value(), body, headers)
+        return Receipt(self._endpoint.taken(answer))
 
 
 def signature(key: bytes, at: str, body: bytes) -> str:
