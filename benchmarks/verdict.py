@@ -33,7 +33,7 @@ from backend.security import tokens
 from backend.settings import Settings, Store
 from backend.simulate.remote_write import encode_labels, series, varint
 from backend.store import people
-from benchmarks.remote_write import receiver, served
+from benchmarks.remote_write import cpu_s, receiver, served
 
 NODES, EXCLUDED = 1000, 50
 #: Metrics of each GPU that are pushed, and how often, in s.
@@ -44,30 +44,33 @@ NAMES = [f"gpu-{n:04}" for n in range(NODES)]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Requests a second of each round, ours and Prometheus's."""
+    """Requests a second of each round, ours and Prometheus's; and what one cost either server, in CPU seconds."""
 
     promise: str
     ours: tuple[float, ...]
     peer: tuple[float, ...]
     p99_ms: float
     peer_p99_ms: float
+    cpu_s: float
+    peer_cpu_s: float
 
     def __str__(self) -> str:
         q1, median, q3 = np.percentile(np.divide(self.ours, self.peer), (25, 50, 75))
         each = f"{np.median(self.ours):,.0f} against {np.median(self.peer):,.0f} a second"
         late = f"p99 {self.p99_ms:.3g} ms against {self.peer_p99_ms:.3g} ms"
         spread = f"quartiles {q1:.3g} to {q3:.3g}, n = {len(self.ours)}"
-        return f"{self.promise}: {median:.3g} x the requests of Prometheus ({spread}; {each}; {late})"
+        cost = f"its CPU a request is {self.peer_cpu_s / self.cpu_s:.3g} x ours, ticks and all"
+        return f"{self.promise}: {median:.3g} x the requests of Prometheus ({spread}; {each}; {late}; {cost})"
 
 
 def run() -> Iterator[Rates]:
     with tempfile.TemporaryDirectory(prefix="watchkeeper-bench-") as path:
         folder = Path(path)
         token = filled(folder / "kept")
-        with served(folder) as (_, port), receiver(folder) as (_, peer_port), pushing(port, peer_port):
+        with served(folder) as (pid, port), receiver(folder) as (peer_pid, peer_port), pushing(port, peer_port):
             aside()
             for promise, ours, peer, connections in questions(token):
-                yield raced(promise, (port, ours), (peer_port, peer), connections)
+                yield raced(promise, (pid, port, ours), (peer_pid, peer_port, peer), connections)
 
 
 def questions(token: str) -> Iterator[tuple[str, list[bytes], list[bytes], int]]:
@@ -91,18 +94,25 @@ def get(path: str, more: str = "") -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}\r\n".encode()
 
 
-def raced(promise: str, ours: tuple[int, list[bytes]], peer: tuple[int, list[bytes]], connections: int) -> Rates:
-    """Slices of either in turn; the first of each is not counted."""
+Side = tuple[int, int, list[bytes]]
+
+
+def raced(promise: str, ours: Side, peer: Side, connections: int) -> Rates:
+    """Slices of either in turn; the first of each is not counted. A side is its pid, its port, and what it is sent."""
     rates: tuple[list[float], list[float]] = ([], [])
     waits: tuple[list[float], list[float]] = ([], [])
+    spent = [0.0, 0.0]
     for turn in range(ROUNDS + 1):
-        for side, (port, requests) in enumerate((ours, peer)):
+        for side, (pid, port, requests) in enumerate((ours, peer)):
+            before = cpu_s(pid)
             rate, times = asked_for(port, requests, connections, SLICE_S)
             if turn:
+                spent[side] += cpu_s(pid) - before
                 rates[side].append(rate)
                 waits[side].extend(times)
     late = [1000 * float(np.percentile(times, 99)) for times in waits]
-    return Rates(promise, tuple(rates[0]), tuple(rates[1]), *late)
+    each = [cpu / max(1, len(times)) for cpu, times in zip(spent, waits, strict=True)]
+    return Rates(promise, tuple(rates[0]), tuple(rates[1]), late[0], late[1], each[0], each[1])
 
 
 def asked_for(port: int, requests: list[bytes], connections: int, for_s: float) -> tuple[float, list[float]]:
