@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from backend.reliability.account import Account, Accounts
+from backend.reliability.columns import Columns
 from backend.reliability.parts import Bounds, exactly
 
 #: What a failure takes from goodput at most: work since the last save, taken as this long, s (papers.md 3).
@@ -42,20 +43,18 @@ def gpu_hours(seconds: Bounds, account: Account) -> Bounds:
 
 def waterfall(accounts: Iterable[Account]) -> dict[str, Bounds]:
     """GPU-hours by part; queue and hold held no GPU, and count at the size of the attempt that waited."""
-    sums: defaultdict[str, Bounds] = defaultdict(lambda: exactly(0.0))
-    for account in accounts:
-        for part, bounds in account.parts.items():
-            sums[part] = sums[part] + gpu_hours(bounds, account)
-        sums["queue_eligible"] = sums["queue_eligible"] + gpu_hours(exactly(account.queue_s), account)
-        sums["hold"] = sums["hold"] + gpu_hours(exactly(account.hold_s), account)
-    return dict(sums)
+    told = Columns.of(list(accounts))
+    hours = told.gpus / 3600
+    waits = {"queue_eligible": told.queue_s, "hold": told.hold_s}
+    found: dict[str, Bounds] = {part: sums for part, sums in told.sums(hours).items()}
+    return found | {name: exactly(float(column @ hours)) for name, column in waits.items()}
 
 
 def ettr_by_gpus(accounts: Iterable[Account]) -> Bounds | None:
     """ETTR of many runs, each second weighted by the GPUs of its attempt; None where none was held."""
-    accounts = list(accounts)
-    productive = waterfall(accounts).get("productive", exactly(0.0))
-    below = sum((a.wall_s + a.queue_s) * gpus(a) for a in accounts) / 3600
+    told = Columns.of(list(accounts))
+    productive = told.sums(told.gpus)["productive"]
+    below = float((told.wall_s + told.queue_s) @ told.gpus)
     return Bounds(productive.low / below, min(1.0, productive.high / below)) if below > 0 else None
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from backend.reliability.account import Account, RunAccount
-from backend.reliability.parts import Bounds, Part, added
+from backend.reliability.columns import Columns
+from backend.reliability.history import Floats, Ints
+from backend.reliability.parts import PARTS, Bounds, Part
 from backend.reliability.spans import Spans, union, until
 
 #: The sliding window and the distance of its points, s (ByteRobust, papers.md 4; contracts.md).
@@ -43,16 +45,37 @@ class Ettr:
 
 def ettr(accounts: Iterable[Account]) -> Ettr:
     """Of one run, or of many: sums above and below."""
-    accounts = list(accounts)
-    parts = added(account.parts for account in accounts)
-    queue_s = math.fsum(account.queue_s for account in accounts)
-    hold_s = math.fsum(account.hold_s for account in accounts)
-    wall_s = math.fsum(account.wall_s for account in accounts)
-    lost = math.fsum(_missing(account) for account in accounts)
-    productive = parts["productive"]
-    both = math.fsum(_with_saves(account).low for account in accounts)
-    both_high = math.fsum(_with_saves(account).high for account in accounts)
-    below = queue_s + wall_s
+    told = list(accounts)
+    return ettrs([told])[0]
+
+
+def ettrs(groups: Sequence[Sequence[Account]]) -> list[Ettr]:
+    """Of each group of accounts, all at once."""
+    told = Columns.of([account for group in groups for account in group])
+    sizes = np.array([len(group) for group in groups], np.int64)
+    place, stall = PARTS.index("productive"), PARTS.index("save_stall")
+    both = told.low[:, place] + told.low[:, stall]
+    both_high = np.minimum(told.high[:, place] + told.high[:, stall], told.wall_s)
+    rest = (told.queue_s, told.hold_s, told.wall_s, told.missing_s, both, both_high)
+    sums = _by_group(np.column_stack([told.low, told.high, *rest]), sizes).tolist()
+    return [_of(row, size) for row, size in zip(sums, sizes.tolist(), strict=True)]
+
+
+def _by_group(columns: Floats, sizes: Ints) -> Floats:
+    """float64[groups, k]: sums of rows, those of a group standing together."""
+    found = np.zeros((len(sizes), columns.shape[1]))
+    full = sizes > 0
+    if full.any():
+        starts = np.concatenate([[0], np.cumsum(sizes[full])[:-1]])
+        found[full] = np.add.reduceat(columns, starts, axis=0)
+    return found
+
+
+def _of(row: Sequence[float], attempts: int) -> Ettr:
+    count = len(PARTS)
+    parts = {part: Bounds(row[i], row[count + i]) for i, part in enumerate(PARTS)}
+    queue_s, hold_s, wall_s, lost, both, both_high = row[2 * count :]
+    productive, below = parts["productive"], queue_s + wall_s
     return Ettr(
         ettr=_share(productive, below),
         incl_hold=_share(productive, below + hold_s),
@@ -62,7 +85,7 @@ def ettr(accounts: Iterable[Account]) -> Ettr:
         queue_s=queue_s,
         hold_s=hold_s,
         wall_s=wall_s,
-        attempts=len(accounts),
+        attempts=attempts,
     )
 
 
@@ -109,16 +132,3 @@ def _share(above: Bounds, below: float) -> Bounds | None:
     if below <= 0:
         return None
     return Bounds(max(0.0, above.low / below), min(1.0, above.high / below))
-
-
-def _missing(account: Account) -> float:
-    """Productive seconds that missing replicas took from the whole."""
-    if account.told is None:
-        return 0.0
-    return account.told.parts["productive"].high - account.told.weighted_s
-
-
-def _with_saves(account: Account) -> Bounds:
-    """productive + save_stall of one attempt: together never more than the attempt."""
-    both = account.parts["productive"] + account.parts["save_stall"]
-    return Bounds(both.low, min(both.high, account.wall_s))

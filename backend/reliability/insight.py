@@ -13,7 +13,7 @@ from backend.reliability.loops import crash_loops
 from backend.reliability.quru import quru
 from backend.reliability.retries import Gaps
 from backend.reliability.risk import Quality, failure_risk
-from backend.reliability.roles import NO_ROLE, pools
+from backend.reliability.roles import pools
 from backend.reliability.totals import bounds_json, interval, number
 
 #: Nodes of the risk, and rows of differences and loops, that are told: the first ones.
@@ -154,9 +154,9 @@ def quru_json(run: RunAccount) -> dict[str, Any]:
 
 def roles_json(run: RunAccount) -> list[dict[str, Any]]:
     """ETTR of each role; empty where no node of the run was given one."""
-    found = pools(run)
-    if all(pool.role == NO_ROLE for pool in found):
+    if not any(account.attempt.roles for account in run.accounts):
         return []
+    found = pools(run)
     return [
         {
             "role": pool.role,

@@ -13,7 +13,7 @@ from typing import Any
 
 from backend.facts import AttemptFacts
 from backend.reliability.account import Account, Accounts, RunAccount
-from backend.reliability.ettr import Ettr, close, ettr, sliding
+from backend.reliability.ettr import Ettr, close, ettr, ettrs, sliding
 from backend.reliability.insight import insight_json, quru_json, roles_json
 from backend.reliability.parts import PARTS, Bounds
 from backend.reliability.totals import (
@@ -39,7 +39,8 @@ def runs_json(accounts: Accounts) -> list[dict[str, Any]]:
     ``decomposition_s`` holds the seven parts and queue_eligible and hold, null where they are only bounded; then
     ``decomposition_bounds_s`` holds [low, high] of each. ``ettr_bounds`` likewise.
     """
-    return [_run_json(accounts, run) for run in accounts.runs]
+    sums = ettrs([run.accounts for run in accounts.runs])
+    return [_run_json(accounts, run, found) for run, found in zip(accounts.runs, sums, strict=True)]
 
 
 def reliability_json(accounts: Accounts) -> dict[str, Any]:
@@ -61,9 +62,8 @@ def reliability_json(accounts: Accounts) -> dict[str, Any]:
     }
 
 
-def _run_json(accounts: Accounts, run: RunAccount) -> dict[str, Any]:
+def _run_json(accounts: Accounts, run: RunAccount, sums: Ettr) -> dict[str, Any]:
     told = run.accounts
-    sums = ettr(told)
     shape = _shape(told)
     infra = sum(a.failed and a.verdict.infra is True for a in told)
     hours = math.fsum(a.recorded_s for a in told) / 3600

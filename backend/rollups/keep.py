@@ -5,10 +5,12 @@ Never in a request. One step takes at most its share of one core: after a step t
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +21,6 @@ from sqlmodel import Session
 from backend.clock import Clock, unix, utc
 from backend.reliability.account import Accounts, RunAccount, account
 from backend.reliability.cost import gpus
-from backend.reliability.ettr import ettr
 from backend.reliability.report import runs_json
 from backend.rollups.gather import Trained, gather, nothing_trained
 from backend.rollups.hours import HOUR_S, hour_of, sums_of, with_findings
@@ -63,7 +64,8 @@ class Keeper:
         if time.monotonic() < self._rests_until:
             return False
         began = time.perf_counter()
-        more = self._reckon()
+        with uncollected():
+            more = self._reckon()
         self.took_s = time.perf_counter() - began
         self._rests_until = 0.0 if more else time.monotonic() + REST * self.took_s
         return more
@@ -138,6 +140,19 @@ class Keeper:
         return len(fresh) == MOST_FINDINGS
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the collector of cycles: accounts are millions of small objects that have none, and to walk them again
+    and again costs as much as to make them."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def write_hours(
     session: Session, cluster: str, accounts: Accounts, low: float, high: float, hours: set[datetime]
 ) -> tuple[int, int]:
@@ -176,7 +191,7 @@ def run_rows(cluster: str, accounts: Accounts) -> list[dict[str, Any]]:
 
 def run_row(cluster: str, run: RunAccount, document: dict[str, Any], end: float) -> dict[str, Any]:
     """``end`` of the data: a run that is not over moved then."""
-    told, share = run.accounts, ettr(run.accounts).ettr
+    told, share = run.accounts, document["ettr_bounds"]
     sliding = document["ettr_sliding_1h"]
     document = {**document, "ettr_sliding_1h": sliding[:: max(1, -(-len(sliding) // MOST_SLIDING))]}
     held = sum(a.wall_s * gpus(a) for a in told)
@@ -201,8 +216,8 @@ def run_row(cluster: str, run: RunAccount, document: dict[str, Any], end: float)
         "attempts": len(told),
         "failures": document["failures"],
         "infra_failures": document["infra_failures"],
-        "ettr_low": round(share.low, 6) if share is not None else None,
-        "ettr_high": round(share.high, 6) if share is not None else None,
+        "ettr_low": share[0] if share is not None else None,
+        "ettr_high": share[1] if share is not None else None,
         "lost_low_gpu_s": round(held - high, 3),
         "lost_high_gpu_s": round(held - low, 3),
         "digest": hashlib.sha256(orjson.dumps(document)).hexdigest()[:32],
