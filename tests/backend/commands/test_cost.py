@@ -50,7 +50,7 @@ def test_a_plan_says_what_ettr_to_expect_and_where_its_numbers_come_from(served:
 def test_a_choice_of_jobs_says_which_wait(served: Served, capsys: Out) -> None:
     assert asked(served, "plan", "--nodes", "100", "--job", "atlas:32-128:2", "--job", "moe:64") == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.startswith("96 of 100 nodes") and ["64", "32"] != [row.split()[1] for row in rows[1:]]
+    assert head.startswith("96 of 100 nodes") and [row.split()[1] for row in rows[1:]] != ["64", "32"]
     assert asked(served, "plan", "--nodes", "100", "--job", "atlas") == 1
     assert "name:nodes" in capsys.readouterr().err
 

@@ -142,7 +142,8 @@ def test_every_figure_is_drawn_and_has_its_sheet(client: TestClient, path: str) 
 
 def test_the_pages_look_behind_the_counts(client: TestClient) -> None:
     page = text(client, "/reliability?days=90")
-    for title in ("Time between failures by component", "Crash loops", "What nodes that fail share", "Which node fails"):
+    titles = ("Time between failures by component", "Crash loops", "What nodes that fail share", "Which node fails")
+    for title in titles:
         assert title in page
     assert "Q + R + U" in text(client, "/runs/worked")
     found = client.get("/api/v1/reliability?window=90d").json()
