@@ -20,6 +20,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from backend import traces
 from backend.facts import CheckpointFacts, StepFacts
 from backend.ingest.base import SourceError
 from backend.reliability.history import StepTable, joined, members_of
@@ -50,13 +51,15 @@ class Trained:
         with self._lock:
             try:
                 for (day, run, job), rows in _parted(steps):
-                    self._write(day, run, job, "steps", np.array([_step(row) for row in rows], STEP))
+                    whole = [row for row in rows if "layer" not in row.attrs]
+                    folder = self._write(day, run, job, "steps", np.array([_step(row) for row in whole], STEP))
+                    traces.write_cells(folder, rows)
                 for (day, run, job), saves in _parted(checkpoints):
                     self._write(day, run, job, "saves", np.array([_save(row) for row in saves], SAVE))
             except OSError as error:
                 raise SourceError(f"{self._folder} takes no more: {error.strerror or error}") from error
 
-    def _write(self, day: str, run: str, job: str, kind: str, rows: NDArray[Any]) -> None:
+    def _write(self, day: str, run: str, job: str, kind: str, rows: NDArray[Any]) -> Path:
         folder = self._folder / day / hashlib.sha256(f"{run}\0{job}".encode()).hexdigest()[:24]
         if not (folder / WHO).exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -66,6 +69,14 @@ class Trained:
             if torn:
                 file.truncate(file.tell() - torn)
             file.write(rows.tobytes())
+        return folder
+
+    def folders(self, run: str, jobs: Collection[str], start: float, end: float) -> list[Path]:
+        """The segments of a run, by its own name or those of its jobs, the newest day first."""
+        return [f for f, name, job in self._segments(start, end) if (name or job) == run or (job and job in jobs)]
+
+    def trace(self, folders: Sequence[Path], start: float, end: float) -> traces.Trace:
+        return traces.trace_of(folders, STEP, start, end)
 
     def read(self, start: float, end: float) -> tuple[StepTable, list[CheckpointFacts]]:
         """Rows from ``start`` to ``end`` (unix s), of many those of the newest days."""

@@ -74,6 +74,7 @@ class RunPage:
     why: Why  #: the last failure
     losses: Plot  #: waterfall
     attempts: Plot  #: on one time axis
+    training: tuple[Plot, ...]  #: its curves, its ranks, its layers, its sampler
     sliding: Plot  #: ETTR of each past hour
     table: Table  #: attempts with their verdicts
     advice: Table  #: how often to save, as measured

@@ -83,6 +83,15 @@ def page(
     return session.exec(query.order_by(col(Incident.id).desc()).limit(limit)).all()
 
 
+def of_run(
+    session: Session, cluster: str, run: str, jobs: Sequence[str], since: datetime, most: int
+) -> Sequence[Incident]:
+    """The newest incidents of a run, by its name or those of its jobs, that opened since; oldest first."""
+    its = or_(col(Incident.run) == run, col(Incident.job).in_(list(jobs)[-500:]))
+    query = select(Incident).where(Incident.cluster == cluster, its, col(Incident.opened_at) >= since)
+    return list(reversed(session.exec(query.order_by(col(Incident.opened_at).desc()).limit(most)).all()))
+
+
 def count_live(session: Session, cluster: str) -> int:
     query = select(func.count()).select_from(Incident)
     return session.exec(query.where(col(Incident.cluster) == cluster, col(Incident.state).in_(LIVE))).one()

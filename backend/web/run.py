@@ -20,6 +20,7 @@ from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, p
 from backend.web.cost_words import Drawing, amount, bounds, cut, plot_of, run_path, share, twin_of
 from backend.web.figures import as_json, as_sheet
 from backend.web.insight_tables import roles_table, split_table
+from backend.web.run_training import training_drawings
 from frontend.contexts import Chip, Link, Told
 from frontend.contexts_cost import Cell, Labelling, RunPage, Table, Why
 from frontend.figures.rates import Point, trend
@@ -96,7 +97,8 @@ def drawing(seen: Visit, which: str, name: str) -> Drawing:
     """Raises NoPage."""
     with seen.parts.store.read() as session:
         row = known(session, seen, name)
-    made = drawings(row).get(which)
+        signal = seen.request.query_params.get("signal", "")
+        made = drawings(row).get(which) or training_drawings(session, seen, row, signal).get(which)
     if made is None:
         raise NoPage("There is no such figure.")
     return made
@@ -119,6 +121,8 @@ def context(session: Session, seen: Visit, name: str, told: Told | None) -> RunP
     row = known(session, seen, name)
     whole = reckoning.reckoning(session, seen.watch.cluster, seen.parts.settings.reliability.days)
     made, path = drawings(row), quote(row.name, safe="")
+    signal = seen.request.query_params.get("signal", "")
+    trained = training_drawings(session, seen, row, signal)
     crumb = (Link("Runs", seen.link("/runs")), Link(cut(row.name), ""))
     json_href = seen.link(f"/api/v1/runs/{path}")
     return RunPage(
@@ -130,6 +134,7 @@ def context(session: Session, seen: Visit, name: str, told: Told | None) -> RunP
         losses=plot_of(seen, "losses", made["losses"], f"/figures/run/losses/{path}"),
         attempts=plot_of(seen, "attempts", made["attempts"], f"/figures/run/attempts/{path}"),
         sliding=plot_of(seen, "sliding", made["sliding"], f"/figures/run/sliding/{path}"),
+        training=tuple(plot_of(seen, n, one, f"/figures/run/{n}/{path}", signal=signal) for n, one in trained.items()),
         table=attempts_table(row, seen),
         advice=advice_table(row, whole.document if whole is not None else {}),
         more=tuple(t for t in (split_table(row.document), roles_table(row.document)) if t is not None),
