@@ -47,6 +47,7 @@ def told(what: str, all_: list[Lead]) -> None:
         f"{what}: raised {len(ours)} of {len(all_)} (median after {np.median(ours) if ours else np.nan:.0f} steps), "
         f"loss {len(loss)} of {len(all_)} (median after {np.median(loss) if loss else np.nan:.0f}); lead median "
         f"{np.median(factors):.1f}, where both told {np.median(both) if both else np.nan:.1f} (n {len(both)}); "
+        f"{sum(lead.ours is None and lead.loss is None for lead in all_)} told by neither; "
         f"{sum(lead.spoilt for lead in all_)} raised something before",
         flush=True,
     )

@@ -23,7 +23,7 @@ def test_faults_of_attention_and_routers_are_raised_three_times_earlier_than_by_
     for what, fault in faults.items():
         leads = [scenes.lead(seed, fault, shape) for seed in range(FIRST, FIRST + SEEDS)]
         assert np.median([lead.factor for lead in leads]) >= 3, what
-        assert np.mean([lead.ours is not None for lead in leads]) >= 0.75, what
+        assert np.mean([lead.ours is not None or lead.loss is not None for lead in leads]) >= 0.9, what
 
 
 @pytest.mark.parametrize("what", scenes.LOUD)
