@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlmodel import Session
 
-from backend.answers.verdicts import BINDING, FRESH_S, Hold, Sight, Snapshot, Trouble, query, snapshot, verdict
+from backend.answers.exclusions import BINDING
+from backend.answers.verdicts import FRESH_S, Hold, Sight, Snapshot, Trouble, query, snapshot, verdict
 from backend.facts import Rung, Verb
 from backend.model.actions import Decision, Exclusion
 from backend.model.cluster import Node

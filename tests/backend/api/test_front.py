@@ -125,7 +125,7 @@ def test_the_front_lets_nobody_in_whom_the_routes_refuse(whole: Site) -> None:
     assert whole.client(FAR, Authorization="Bearer wk_nobody").get(GETS[0]).status_code == 401
     assert whole.program("ingest", FAR).get(GETS[0]).status_code == 403
     assert whole.program("vendor", FAR).get(GETS[0]).status_code == 403
-    assert whole.client(**{"X-Forwarded-For": "10.9.9.9"}).get(GETS[0]).status_code == 401
+    assert whole.client().get(GETS[0], headers={"X-Forwarded-For": "10.9.9.9"}).status_code == 401
     assert whole.client(Origin="https://evil.example").get(GETS[0]).status_code == 401
     assert whole.client(Host="evil.example").get(GETS[0]).status_code == 401
     assert needed.count == 7

@@ -36,9 +36,9 @@ def scripts(tmp_path: Path) -> Path:
     return found
 
 
-def exclude(served: Served, node: str, reason: str = "riser is swapped", **more: str) -> int:
+def exclude(served: Served, node: str, reason: str = "riser is swapped", scope: str = "") -> int:
     now = SystemClock().now()
-    row = Exclusion(cluster="main", node=node, owner="dana", origin="person", reason=reason, **more)
+    row = Exclusion(cluster="main", node=node, owner="dana", origin="person", reason=reason, scope=scope)
     row.created_at, row.until = now, now + timedelta(hours=1)
     with served.parts.store.write() as session:
         session.add(row)
