@@ -14,7 +14,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults test-mutations fuzz clean score-training test-training
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults test-mutations sbom audit fuzz clean score-training test-training
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -78,6 +78,15 @@ score-logs: $(STAMP)
 # Slow, run by hand: two processes on one PostgreSQL, the one that watches ended 20 times under load.
 test-failover: $(STAMP)
 	$(BIN)/python -m pytest -m slow -s tests/trust/test_failover.py
+
+# What a release is made of, as CycloneDX; and whether any of it has a known weakness (needs the advisory service).
+sbom: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(FROM) cyclonedx-bom
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o sbom.json $(BIN)/python
+
+audit: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(FROM) pip-audit
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 # Slow, run by hand: each row of tests/trust/asvs.toml breaks the code in a copy, and its test has to notice.
 test-mutations: $(STAMP)
