@@ -29,8 +29,9 @@ _READS = {
         /api/v1/exclusions/ended /exclusions /figures/exclusions.csv
         /api/v1/labels/model /api/v1/labels/quality /figures/healthy.json /figures/healthy.csv /figures/sources.json
         /figures/sources.csv /system /api/v1/planner /api/v1/policy /api/v1/policy/explain /definitions /planner
-        /api/v1/planner/choice
-        /figures/planner/{which}.csv /figures/planner/{which}.json /settings /settings/rules /api/v1/settings /api/v1/checks
+        /api/v1/planner/choice /api/v1/planner/tiers
+        /figures/planner/{which}.csv /figures/planner/{which}.json
+        /settings /settings/rules /api/v1/settings /api/v1/checks
     """,
     "project": """
         /api/v1/advice
