@@ -336,6 +336,7 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool, place: Place
     watch.stale = True
     fleet = watch.follow_fleet()
     tick = fit(tick, fleet)
+    made = watch.learn(tick) if telemetry else []
     judged, broken = judge(watch, tick, fleet)
     findings = [finding for verdict in judged.values() for finding in verdict.findings]
     suspicions = fuse(findings, fleet, watch.catalogue)
@@ -344,7 +345,8 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool, place: Place
         watch.fence(session)
         delta = conclude(session, watch, tick, fleet, judged, findings, suspicions, telemetry=telemetry)
         report(session, watch, judged, broken)
-        saves = not (telemetry or place) or not delta.empty or watch.must_save(tick)
+        watch.keep(session, made)
+        saves = bool(made) or not (telemetry or place) or not delta.empty or watch.must_save(tick)
         if saves:
             watch.save(session, utc(tick.at))
     watch.committed(tick, saved=saves, telemetry=telemetry)

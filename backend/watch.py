@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sqlmodel import Session
 
+from backend import teaching
 from backend.act.base import ClusterBackend
 from backend.act.checks import Check
 from backend.changes import Changes
@@ -27,12 +28,13 @@ from backend.incidents.record import Delta, Held, held_of
 from backend.ingest.job_verdicts import Verdicts
 from backend.inventory.inventory import Inventory
 from backend.model.events import DetectorState
+from backend.model.learning import ModelArtifact
 from backend.moved import Moved
 from backend.notify.routing import Routing
 from backend.ring import Ring
 from backend.store import cluster as cluster_rows
 from backend.store import findings as finding_rows
-from backend.store import system
+from backend.store import models, system
 from backend.store.arrays import pack, unpack
 from backend.store.claims import take_turn
 from backend.store.engine import Store
@@ -139,6 +141,8 @@ class Watch:
     unsaved: deque[Tick] = field(default_factory=deque)
     #: The last telemetry tick that the saved states have seen (unix s).
     saved_tick: float = -math.inf
+    #: Versions of what detectors learnt, and when the last lesson was (unix s).
+    lessons: dict[str, tuple[int, float]] = field(default_factory=dict)
     # --- what the decide loop remembers: incident and revision whose automatic plan a guard refused, and when to judge
     # it again
     judge_again: dict[tuple[int, int], datetime] = field(default_factory=dict)
@@ -158,6 +162,7 @@ class Watch:
             self.broken = frozenset(b.name for b in beats if b.kind == "detector" and b.failing_since is not None)
             pushed = {b.name: b.ok_at for b in beats if b.kind == "source" and b.counts.get("samples") and b.ok_at}
             self.scraped = pushed | self.scraped
+            self.detectors, self.lessons = teaching.take_up(session, self.cluster, self.detectors)
             self._restore(session, self.inventory.fleet)
         # What the saved states have not seen is judged again; not what they have, though nobody heard of the commit.
         self.coming = deque(tick for tick in (*self.unsaved, *self.coming) if tick.at > self.saved_tick)
@@ -236,6 +241,17 @@ class Watch:
                 self.ring.move(before, new)
         self.fleet = new
         return new
+
+    def learn(self, tick: Tick) -> list[ModelArtifact]:
+        """Models that were due at ``tick``, in use from it on; ``keep`` them in the transaction that it makes."""
+        made = teaching.lessons(self.cluster, self.detectors, self.states, self.lessons, tick.at)
+        self.detectors = teaching.with_lessons(self.detectors, made)
+        self.lessons |= {row.name: (row.version, tick.at) for row in made}
+        return made
+
+    def keep(self, session: Session, made: Sequence[ModelArtifact]) -> None:
+        for row in made:
+            models.add(session, row)
 
     def must_save(self, tick: Tick) -> bool:
         """Whether states were saved too long ago: ticks since then have to be judged again after a crash."""

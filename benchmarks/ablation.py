@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from backend.settings import Settings
 from backend.simulate.recording.record import Wish, record
 from backend.watch import Watch
 from detectors.catalogue import Catalogue, load
-from detectors.detector import Detector
+from detectors.detector import Arrays, Detector, History, Trainable
 from detectors.fuse import fuse
 from detectors.model import Fleet, Judged, Need, Tick
 from detectors.registry import detectors
@@ -73,6 +74,21 @@ class Recorded:
 
     def move(self, state: Any, old: Fleet, new: Fleet) -> Any:
         return self.inner.move(state, old, new)
+
+    @property
+    def every_s(self) -> float:
+        return float(getattr(self.inner, "every_s", math.inf))
+
+    def lesson(self, state: Any) -> History | None:
+        return self.inner.lesson(state) if isinstance(self.inner, Trainable) else None
+
+    def fit(self, history: History) -> Arrays:
+        assert isinstance(self.inner, Trainable)
+        return self.inner.fit(history)
+
+    def taught(self, arrays: Arrays, version: int) -> Recorded:
+        assert isinstance(self.inner, Trainable)
+        return replace(self, inner=self.inner.taught(arrays, version))
 
 
 def told_again(tape: Tape, watch: Watch, without: str, folder: Path) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,11 +53,28 @@ class History:
     quiet: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
 
+@runtime_checkable
 class Trainable(Protocol):
-    """A detector that can learn from quiet history. The artefact is arrays, versioned, never a pickle."""
+    """A detector that learns from quiet history. The artefact is arrays, versioned, never a pickle."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def every_s(self) -> float:
+        """How long a model serves before the next lesson, in seconds of ticks."""
+        ...
+
+    def lesson(self, state: Any) -> History | None:
+        """What ``state`` kept of quiet times; None while that is too little."""
+        ...
 
     def fit(self, history: History) -> Arrays:
         """Pure: the same history and seed give the same arrays."""
+        ...
+
+    def taught(self, arrays: Arrays, version: int) -> Any:
+        """The same detector with a model. Raises ValueError where it does not fit this release."""
         ...
 
 

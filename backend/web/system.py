@@ -9,15 +9,18 @@ from jinja2 import Environment
 from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
-from backend import learn, writes
+from backend import learn, teaching, writes
 from backend.answers.fleet_state import FleetState, fleet_state
 from backend.answers.pulse import Pulse, Pulses, pulses
-from backend.store import leases
+from backend.store import leases, models
 from backend.web import shown
 from backend.web.base import Visit, carried_out, checked, form, frame, page, visit
 from frontend import chips, sentences
 from frontend.contexts import Link, PulseRow, Switch, System, Tile, Told
 from frontend.words import MODES, age, clock, count, number, span
+
+#: The detector that learns what GPUs look like in health.
+SHAPE = "telemetry/shape"
 
 
 def router(pages: Environment) -> APIRouter:
@@ -73,12 +76,13 @@ def context(session: Session, seen: Visit, told: Told | None) -> System:
 def learnt(session: Session, name: str, seen: Visit) -> str:
     """Which version names failures that no rule names, what taught it, and how good it is; or what is missing."""
     model = learn.learnt(session, name)
+    health = teaching.words(models.newest(session, name, SHAPE, arrays=False))
     if model is None:
-        return f"{learn.words(None)} On an incident's page, say whether we were right."
+        return f"{learn.words(None)} On an incident's page, say whether we were right. {health}"
     taught = f"Version {model.version}, {clock(model.at, seen.now)}, from {count(model.n, 'labelled failure')}."
     left = sum(model.left_out.values())
     unused = f" {count(left, 'label')} taught nothing: {'; '.join(sorted(model.left_out))}." if left else ""
-    return f"{taught} {learn.words(model)}{unused}"
+    return f"{taught} {learn.words(model)}{unused} {health}"
 
 
 def lede(found: Pulses, fleet: FleetState, late: int) -> str:

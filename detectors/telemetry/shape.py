@@ -108,6 +108,14 @@ class Shape:
     def move(self, state: ShapeState, old: Fleet, new: Fleet) -> ShapeState:
         return moved(state, old, new)
 
+    @property
+    def every_s(self) -> float:
+        return self.catalogue.limit("shape_teach_s")
+
+    def lesson(self, state: ShapeState) -> History | None:
+        """A full ring of quiet rows; a part of one is too few hours."""
+        return History(quiet=quiet_rows(state)) if state.taken[0] >= KEPT else None
+
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def fit(self, history: History) -> Arrays:
@@ -169,7 +177,10 @@ class Shape:
         state.lately[:, slots] = np.where(fresh, lately, state.lately[:, slots])
         usual = fresh & (~ripe | (distance < limit("shape_quiet_distance2"))) & ~state.held[slots]
         self._learn(state, slots, now, usual & known, usual, gap)
-        self._keep(state, lately[:, usual & ripe])
+        calm = self._plain(lately) < limit(
+            "shape_quiet_distance2"
+        )  # by no model: one must not narrow what teaches next
+        self._keep(state, lately[:, fresh & ripe & calm & ~state.held[slots]])
         state.seen_at[slots] = np.where(fresh, tick.at, state.seen_at[slots])
 
     def _apart(
@@ -190,10 +201,14 @@ class Shape:
     def _distance(self, lately: FloatArray) -> FloatArray:
         """Mahalanobis distance, squared, float32[k]."""
         if self.learnt is None:
-            plain = lately / np.float32(self.catalogue.limit("shape_plain_share"))
-            return np.asarray((plain * plain).sum(axis=0), np.float32)
+            return self._plain(lately)
         white = (lately.T - self.learnt.middle.astype(np.float32)) @ self.learnt.whiten.astype(np.float32)
         return np.asarray((white * white).sum(axis=1), np.float32)
+
+    def _plain(self, lately: FloatArray) -> FloatArray:
+        """The same by the spread that counts until one is learnt."""
+        plain = lately / np.float32(self.catalogue.limit("shape_plain_share"))
+        return np.asarray((plain * plain).sum(axis=0), np.float32)
 
     def _strange(self, lately: FloatArray, distance: FloatArray) -> BoolArray:
         """Far out, and strange to the forest, which is asked for those few rows only."""
