@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
+from backend.reliability.expected import mttf_s
 from backend.reliability.planner import Bid, Outlook, Plan, check, choose, outlook, what_if
+from backend.reliability.tiers import Blow, Kind, Tier, tiers_outlook
 
 #: Sizes of the curve, in nodes: to 1 M GPUs of 8 a node.
 SIZES = tuple(2**k for k in range(18))
@@ -16,6 +18,8 @@ SPREAD = tuple(2 ** (k / 4) for k in range(-16, 17))
 #: Where nothing was measured: failures a node and day (papers.md 3: 6.50 per 1,000 node-days), s of a blocking save
 #: and s to the first step again (papers.md 1 and 4 span 30 to 300 s and 2 to 15 min).
 ASSUMED = {"per_node_day": 0.0065, "write_s": 60.0, "restart_s": 300.0}
+#: Nodes that a switch takes with it (papers.md 4).
+SWITCH = 32
 #: Jobs that one choice weighs, and sizes of one: the work is their product with the nodes.
 MOST_JOBS, MOST_JOB_SIZES, MOST_CHOICE = 200, 64, 20_000_000
 
@@ -145,6 +149,50 @@ def chosen(
         "value": _number(math.fsum(row["value"] or 0.0 for row in rows)),
         "inputs": inputs_json(inputs),
         "jobs": rows,
+    }
+
+
+def tier_of(words: str) -> Tier:
+    """A tier in words: ``kind:every_s:write_s:load_s``, then ``:group:parity`` of peers and erasure-coded groups.
+    Raises ValueError that says what is wrong."""
+    kind, *numbers = words.split(":")
+    kinds = {name: name for name in get_args(Kind)}
+    if kind not in kinds or not 3 <= len(numbers) <= 5:
+        raise ValueError(f"tier {words[:80]!r} is not KIND:EVERY_S:WRITE_S:LOAD_S of {', '.join(kinds)}")
+    try:
+        every, write, load = (float(number) for number in numbers[:3])
+        group, parity = (int(number) for number in [*numbers[3:], *("2", "1")[len(numbers) - 3 :]])
+    except ValueError:
+        raise ValueError(f"tier {words[:80]!r} holds something that is no number") from None
+    return Tier(kinds[kind], every, write, load, group, parity)
+
+
+def tiered(
+    document: Mapping[str, Any] | None, asked: Mapping[str, Any], tiers: Sequence[str], switch_share: float
+) -> dict[str, Any]:
+    """What checkpoints in several tiers survive, and the ETTR of all together, as JSON values. ``switch_share``: of the
+    failures those that take 32 nodes at once; the others take one. Raises ValueError for what cannot be."""
+    inputs, plan = plan_of(document, asked)
+    blows = [Blow(1, 1 - switch_share), *([Blow(min(SWITCH, plan.nodes), switch_share)] if switch_share else [])]
+    mttf = mttf_s(plan.nodes, plan.per_node_day)
+    found = tiers_outlook([tier_of(words) for words in tiers], plan.nodes, mttf, plan.restart_s, blows)
+    rows = [
+        {
+            "kind": row.tier.kind,
+            "every_s": row.tier.every_s,
+            "survives": _number(row.survives),
+            "used": _number(row.used),
+        }
+        for row in found.tiers
+    ]
+    return {
+        "inputs": inputs_json(inputs),
+        "mttf_s": _number(mttf),
+        "ettr": _number(found.ettr),
+        "write_share": _number(found.write_share),
+        "lost_s": _number(found.lost_s),
+        "lost_all": _number(found.lost_all),
+        "tiers": rows,
     }
 
 

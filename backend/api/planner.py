@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from backend.answers.planner import chosen, planned
+from backend.answers.planner import chosen, planned, tiered
 from backend.answers.runs import whole_of
 from backend.api.guard import Reader, parts_of
 from backend.api.history import WatchOf
@@ -131,3 +131,27 @@ def choose_jobs(
         return json(chosen(found.document if found is not None else None, asked, nodes, job))
     except (ValueError, ZeroDivisionError, OverflowError) as error:
         raise Problem(422, f"This choice cannot be made: {error}.") from error
+
+
+@router.get("/tiers", operation_id="plan_tiers")
+def plan_tiers(
+    _: Reader,
+    watch: WatchOf,
+    parts: Annotated[Parts, Depends(parts_of)],
+    nodes: Annotated[int, Query(ge=1, le=1_000_000)],
+    tier: Annotated[
+        list[str],
+        Query(description="KIND:EVERY_S:WRITE_S:LOAD_S[:GROUP:PARITY] of memory, peer, erasure, disk.", max_length=16),
+    ],
+    per_node_day: Annotated[float | None, Query(ge=0, le=24)] = None,
+    restart_s: Amount = None,
+    switch_share: Annotated[float, Query(ge=0, le=1, description="Of failures: those that take 32 nodes.")] = 0.01,
+) -> dict[str, Any]:
+    """Checkpoints in memory, on peers, erasure-coded and on disk: what each survives, and the ETTR of all together."""
+    with watch.store.read() as session:
+        found = whole_of(session, watch.cluster, 90, parts.settings.reliability.days)
+    asked = {"nodes": nodes, "per_node_day": per_node_day, "restart_s": restart_s}
+    try:
+        return tiered(found.document if found is not None else None, asked, tier, switch_share)
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise Problem(422, f"These tiers cannot be: {error}.") from error

@@ -128,6 +128,7 @@ PROMISED = {
     ("GET", "/api/v1/rollups"),
     ("GET", "/api/v1/planner"),
     ("GET", "/api/v1/planner/choice"),
+    ("GET", "/api/v1/planner/tiers"),
     ("GET", "/api/v1/export/{table}"),
     ("GET", "/api/v1/jobs/{job}/reports"),
     ("GET", "/api/v1/allocations"),

@@ -196,6 +196,16 @@ def test_a_million_gpus_fit_on_paper(client: TestClient) -> None:
     assert plan.json()["ettr"] == pytest.approx(plan.json()["simulated_ettr"], abs=5 * plan.json()["simulated_error"])
 
 
+def test_tiers_of_checkpoints_say_what_they_survive(client: TestClient) -> None:
+    tiers = ["memory:60:1:5", "peer:300:2:20:2", "disk:3600:40:300"]
+    found = client.get("/api/v1/planner/tiers", params={"nodes": 1024, "tier": tiers, "per_node_day": 0.0065}).json()
+    assert 0 < found["ettr"] < 1 and [row["kind"] for row in found["tiers"]] == ["memory", "peer", "disk"]
+    assert found["tiers"][0]["survives"] == 0 and found["tiers"][2]["survives"] == 1 and found["lost_all"] == 0
+    assert sum(row["used"] for row in found["tiers"]) == pytest.approx(1)
+    for wrong in ("tape:1:1:1", "disk:1:1", "disk:x:1:1", "disk:0:1:1"):
+        assert client.get("/api/v1/planner/tiers", params={"nodes": 8, "tier": wrong}).status_code == 422, wrong
+
+
 def test_where_nodes_are_short_the_planner_chooses_jobs_and_sizes(client: TestClient) -> None:
     page = text(client, "/planner?nodes=100&jobs=atlas:32-128:2%0Amoe:64%0Aeval:4")
     assert "Which jobs to run" in page and "of 100 nodes" in page and "waits" in page
