@@ -248,7 +248,7 @@ def _tokens(session: Session, seen: Visit, told: Told | None, once: Once | None)
         session,
         seen,
         TOKENS,
-        f"{count(len(live), 'token')} hold, {len(rows) - len(live)} do not.",
+        f"{count(len(live), 'token')} in force, {len(rows) - len(live)} ended.",
         f"Only a keyed hash of each is kept, so none can be shown again.{said_} {len(lasting)} without an end."
         if live
         else "A program sends one as Authorization: Bearer. Only a keyed hash of it is kept.",
