@@ -70,6 +70,8 @@ def accept(watch: Watch, batch: Batch, *, pushed: bool = True) -> Accepted:
             if watch.inventory.hear(batch, now):
                 return take_samples(watch, batch)
     trained = 0
+    if watch.verdicts is not None and (printed := watch.verdicts.steps(batch)):
+        batch = replace(batch, steps=batch.steps + printed)
     if batch.steps or batch.checkpoints or batch.told:
         batch, trained = train(watch, batch, unix(now))
         if (

@@ -52,6 +52,7 @@ from backend.ingest.podlogs import PodLogs
 from backend.ingest.prometheus import PrometheusSource
 from backend.ingest.slurm import SlurmSource
 from backend.ingest.slurm_accounting import Accounts, SlurmAccountingSource
+from backend.ingest.steplines import Patterns, StepLines
 from backend.ingest.tails import Tails
 from backend.inventory.inventory import Inventory
 from backend.moved import Moved
@@ -73,6 +74,7 @@ from detectors.joblog.reading import Rules as LogRules
 from detectors.kernel.lines import parse, scanner
 from detectors.model import MetricKey, Severity
 from detectors.packaged import log_rules
+from detectors.training.signals import load as load_signals
 
 Role = Literal["all", "observe", "api"]
 
@@ -213,10 +215,14 @@ def watch_of(
 
 
 def verdicts_of(cluster: Cluster, store: Store) -> Verdicts:
-    """Judges what jobs printed, with what their wrappers told."""
+    """Judges what jobs printed, with what their wrappers told. Raises TableError for a bad example of a step line."""
     rules = LogRules.of(log_rules())
     reported = partial(joining.sheets_of, store, cluster.name, rules)
-    return Verdicts(rules, files=reads_job_logs(cluster), reported=reported)
+    try:
+        lines = StepLines(Patterns.of(load_signals(), cluster.logs.step_lines))
+    except ValueError as error:
+        raise TableError(f"[[cluster]] {cluster.name}: logs.step_lines: {error}") from error
+    return Verdicts(rules, files=reads_job_logs(cluster), reported=reported, lines=lines)
 
 
 def rules_of(settings: Settings, channels: tuple[str, ...], simulated: bool) -> Rules:

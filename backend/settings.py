@@ -174,6 +174,9 @@ class Logs(Section):
     loki_tenant: str = Field("", description="Tenant of Loki, sent as X-Scope-OrgID.")
     loki_headers: dict[str, str] = Field(default_factory=dict, repr=False, description="Extra request headers.")
     loki_job_label: str = Field("", description="Label that holds the job whose line it is; empty: none does.")
+    step_lines: tuple[str, ...] = Field(
+        (), description="Step lines of your trainer by example, as in step {step=120}: my loss {loss=3.21}."
+    )
     loki_interval_s: float = Field(5.0, ge=1, description="How often to ask Loki, in seconds.")
     timeout_s: float = Field(10.0, gt=0, description="Longest wait for journalctl or one answer of Loki, in seconds.")
     trust_syslog: bool = Field(

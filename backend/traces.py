@@ -193,7 +193,7 @@ def _cells(folder: Path) -> tuple[NDArray[Any], list[str]]:
 @dataclass(frozen=True, slots=True)
 class Rollback:
     """At ``at`` (unix s) the run went from step ``reached`` back to ``to``: so many steps were done again, or will be;
-    ``lost_s`` is how long they had taken (NaN = not told)."""
+    ``lost_s``: how long they had taken, with all that stood between them."""
 
     at: float
     reached: int
@@ -212,8 +212,7 @@ def rollbacks(trace: Trace) -> list[Rollback]:
     step, found = whole.step, []
     for place in np.flatnonzero(step[1:] < step[:-1]) + 1:
         reached, to = int(step[place - 1]), int(step[place])
-        usual = whole.step_s[max(0, place - 200) : place]
-        usual = usual[np.isfinite(usual)]
-        length = float(np.median(usual)) if len(usual) else np.nan
-        found.append(Rollback(float(whole.at[place]), reached, to - 1, (reached - to + 1) * length))
+        before = np.flatnonzero(step[:place] < to)
+        since = whole.at[before[-1]] if len(before) else whole.at[0]
+        found.append(Rollback(float(whole.at[place]), reached, to - 1, float(whole.at[place - 1] - since)))
     return found

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from backend.facts import AttemptFacts, Batch, RawEvent
+from backend.facts import AttemptFacts, Batch, RawEvent, StepFacts
 from backend.ingest.joblogs import JobFile
+from backend.ingest.steplines import StepLines
 from backend.security.redact import redact
 from detectors.joblog.ends import end_of
 from detectors.joblog.learned import Likeness, Model
@@ -31,6 +33,9 @@ MOST_TOLD = 20_000
 PUSHED = -1
 #: A line of a log as it stands in an event, in characters.
 MOST_TEXT = 400
+#: Steps read from logs that wait to be taken in.
+MOST_STEPPED = 100_000
+_RANK = re.compile(r"(?<![a-z])rank[_.-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 #: Ends that are nobody's fault, unless the logs of an attempt that did not complete name a fault of the machine: what
 #: hangs on broken hardware is ended by its limit or by its owner.
 WELL = frozenset({"COMPLETED", "PREEMPTED", "CANCELLED", "TIMEOUT", "DEADLINE", "REVOKED"})
@@ -48,7 +53,7 @@ class Verdicts:
     files: a source follows the logs that attempts name, and tells when it read them to their end; others are judged
     here as soon as they ended. What was printed before this process began to listen is not heard again: such a log is
     read from there on, and a verdict on it says so. reported: what job wrappers told of an attempt. learned: what
-    people said of past failures, asked only where no rule names the cause.
+    people said of past failures, asked only where no rule names the cause. lines: reads their step lines.
     """
 
     rules: Rules
@@ -62,6 +67,19 @@ class Verdicts:
     unheard: int = 0
     room: Room = field(default_factory=lambda: Room(MOST_HITS))
     learned: Model | None = None
+    lines: StepLines | None = None
+    stepped: list[StepFacts] = field(default_factory=list)
+
+    def steps(self, batch: Batch) -> tuple[StepFacts, ...]:
+        """Steps that jobs printed: in lines that were pushed with ``batch``, and in logs followed since the last call.
+        None of a job that pushes its steps itself."""
+        if self.lines is None:
+            return ()
+        with self.lock:
+            self.lines.pushed({row.job for row in batch.steps if row.job})
+            found = [row for row in self.stepped if row.job not in self.lines.told]
+            self.stepped.clear()
+            return (*found, *self.lines.take(batch.printed))
 
     def take(self, batch: Batch, now: float) -> tuple[RawEvent, ...]:
         """Hear the lines that were pushed, and judge the attempts that ended, each once. ``now`` in unix s."""
@@ -99,6 +117,8 @@ class Verdicts:
         """Fold one chunk in; nothing is told before the attempt ended, because the first cause may come last."""
         with self.lock:
             self._hear(file, chunk, place)
+            if self.lines is not None and file.restart != PUSHED and len(self.stepped) < MOST_STEPPED:
+                self.stepped += self.lines.heard(chunk, now, file.job, f"/{_rank_of(file.path)}")
         return ()
 
     def _hear(self, file: JobFile, chunk: bytes, place: str) -> None:
@@ -123,6 +143,12 @@ class Verdicts:
         sheets += self.reported(attempt)
         event = verdict_event(self.rules, attempt, sheets, now, partly=partly, learned=self.learned)
         return (event,) if event is not None else ()
+
+
+def _rank_of(path: str) -> str:
+    """``rank_3`` where the name of a log says it."""
+    found = _RANK.search(path)
+    return f"rank_{found[1]}" if found else path
 
 
 def verdict_event(

@@ -182,6 +182,8 @@ def watch_for(prepared: Prepared, settings: Settings, clock: ManualClock, store:
     rules = replace(rules_of(settings, (), False), mode="observe", save_every_s=SAVE_EVERY_S)
     watch = watch_of(cluster, rules, clock, store, catalogue, Changes(), None, "replay")
     watch.dark = prepared.dark
+    if watch.verdicts is not None:
+        watch.verdicts.lines = None  # a bundle tells steps in training/*.jsonl
     if prepared.recorded is not None:
         watch.verdicts = None  # a recording holds the verdicts of its time
     watch.load()

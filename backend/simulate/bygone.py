@@ -74,7 +74,8 @@ def _run(found: Bygone, dice: random.Random, run: Run, first: int, now: float) -
         over = not bad or (restart > 0 and dice.random() < GIVEN_UP)
         restart, job, part = (0, job + 13, part + 1) if over else (restart + 1, job, part)
         if over:
-            name = run.name if end > last - GOES_ON_S else f"{run.name}-part{part:02d}"
+            named = run.name if end > last - GOES_ON_S else f"{run.name}-part{part:02d}"
+            name, reached = named, reached if named == name else 1000
         at = end + dice.uniform(20, 300)
 
 

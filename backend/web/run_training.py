@@ -116,7 +116,7 @@ def training(told: Told, found: Sequence[Mark]) -> Drawing:
     redone = sum(back.steps for back in told.back)
     note = f"{number(len(whole))} rows to step {number(int(whole.step.max()))}." if len(whole) else ""
     if told.back:
-        lost = sum(back.lost_s for back in told.back if math.isfinite(back.lost_s))
+        lost = sum(back.lost_s for back in told.back)
         again = f" {number(redone)} steps were done again" + (f", {span(lost)} of work." if lost else ".")
         note += f" It went back {count(len(told.back), 'time')}:{again}"
     return Drawing(
@@ -160,7 +160,7 @@ def marks(session: Session, seen: Visit, row: Run, told: Told) -> list[Mark]:
     trained = seen.parts.trained.get(seen.watch.cluster)
     saves = trained.saves({row.name, *jobs}, start, end) if trained is not None else []
     done = [Mark(save.at, "save", f"save of step {save.step}") for save in saves if save.kind == "save"]
-    return [*found[-MOST_MARKS:], *done[:: max(1, -(-len(done) // 40))]]
+    return [*found[-MOST_MARKS:], *done[:: max(1, -(-len(done) // 16))]]
 
 
 # --- maps -----------------------------------------------------------------------------------------------------------
@@ -171,6 +171,8 @@ def rank_map(told: Told) -> Drawing | None:
     slowest of them."""
     trace = told.trace
     own = (trace.rank >= 0) & np.isfinite(trace.step_s)
+    _, of_step, several = np.unique(trace.step, return_inverse=True, return_counts=True)
+    own &= several[of_step] > 1  # of one rank alone there is nothing to compare
     ranks = np.unique(trace.rank[own])
     if len(ranks) < 2:
         return None
