@@ -82,7 +82,7 @@ class Learnt:
 class Shape:
     """Thresholds: all that begin with shape_. Until a model is learnt it judges by a plain spread; with one, a row is
     strange where both its Mahalanobis distance and the isolation forest say so. One detector alone: told, not acted
-    on; together with a job that is slow it names the card that slows it (fuse)."""
+    on; fuse makes it a vote where another family says the same of the card."""
 
     catalogue: Catalogue = field(repr=False)
     learnt: Learnt | None = field(default=None, repr=False)
