@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backend import pipeline, proposals
-from backend.cases import case_of, restart_of, rhythms, saved_by
+from backend import pipeline
+from backend.cases import case_of, plan_of, restart_of, rhythms, saved_by
 from backend.clock import ManualClock
 from backend.decide.guards import judge
 from backend.facts import AttemptFacts, Batch, CheckpointFacts, StepFacts, Verb
@@ -55,8 +55,8 @@ def test_the_next_save_of_the_job_on_it_is_waited_for_and_its_steps_are_told(ben
         found = case_of(session, bench.watch, incident(bench))
     last, apart = found.saves[job]
     assert (round(bench.now - last), apart) == (100, 300.0)
-    plan = (proposals.plan_of(bench.decision())[0], replace(proposals.plan_of(bench.decision())[0], verb=Verb.REQUEUE))
-    plan = tuple(replace(step, job=job) for step in plan)
+    first = replace(plan_of(bench.decision())[0], job=job)
+    plan = (first, replace(first, verb=Verb.REQUEUE))
     said = {g.guard: g for g in judge(found, plan, bench.watch.rules.limits)}["work in hand"]
     assert said.verdict == "asks" and f"The next checkpoint of job {job} is due in" in said.reason
     told = " ".join(bench.decision().advice)

@@ -22,8 +22,8 @@ def rows(steps: list[int], **more: float) -> list[StepFacts]:
 
 def test_signals_of_runs_and_layers_come_back_with_their_names(tmp_path: Path) -> None:
     trained = Trained(tmp_path)
-    layer = {"layer": 3.0, "qk_entropy": 2.5, "note": "text is no signal"}
-    odd = {"layer": "model.norm", "qk_entropy": "nan"}
+    layer: dict[str, float | str] = {"layer": 3.0, "qk_entropy": 2.5, "note": "text is no signal"}
+    odd: dict[str, float | str] = {"layer": "model.norm", "qk_entropy": "nan"}
     trained.append(
         [*rows([1, 2], ess=0.8), StepFacts(T + 1, "r", "7", 1, attrs=layer), StepFacts(T + 2, "r", "7", 1, attrs=odd)]
     )

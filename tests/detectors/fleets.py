@@ -126,12 +126,20 @@ def xid(fleet: Fleet, name: str, at: float, code: int, rest: str = "", seq: int 
 
 
 def verdict(
-    fleet: Fleet, node: str, at: float, log_class: str, seq: int = 1, *, late: bool = False, **attrs: str
+    fleet: Fleet,
+    node: str,
+    at: float,
+    log_class: str,
+    seq: int = 1,
+    *,
+    late: bool = False,
+    more: Mapping[str, str] | None = None,
+    **attrs: str,
 ) -> Event:
     """The verdict on the logs of job 48213; node "" = they name none."""
     entity = Entity("main", "node", node, node, node) if node else Entity("main", "job", "48213", "job:48213")
     usual = {"job": "48213", "whose": "hardware", "exclude": "yes", "confidence": "0.9", "first": "CUDA error"}
-    return Event(at, entity, "log", log_class, "A fault of the machine.", seq, late, usual | attrs)
+    return Event(at, entity, "log", log_class, "A fault of the machine.", seq, late, usual | dict(more or {}) | attrs)
 
 
 def boot(fleet: Fleet, node: str, at: float) -> Event:

@@ -117,5 +117,5 @@ def _said(fleet: Fleet, place: int, at: float) -> list[Event]:
         said.append(replace(verdict(fleet, "gpu-0001", at - 1.0, "ecc_uncorrectable"), seq=place))
     if place in (31, 33, 35):
         tried = {"job": "48300", "run": "atlas", "user": "ada", "started": f"{at - 61.0:.0f}", "exclude": "no"}
-        said.append(replace(verdict(fleet, "", at - 1.0, "python_exception", **tried), seq=place))
+        said.append(replace(verdict(fleet, "", at - 1.0, "python_exception", more=tried), seq=place))
     return said

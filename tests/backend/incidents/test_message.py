@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from backend.incidents.message import MOST_EVIDENCE, MessageKind, message_of, span_words
+from backend.incidents.message import MOST_EVIDENCE, message_of, span_words
 from backend.model.actions import Decision
 from backend.model.events import Finding as Row
 from backend.model.incidents import Incident
-from backend.tidings import MessageFacts
+from backend.tidings import MessageFacts, MessageKind
 from detectors.model import Severity
 from tests.backend.incidents.claims import AT, later
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -26,9 +27,9 @@ def press(client: TestClient, path: str, **fields: str) -> int:
     return int(client.post(path, data={"csrf": csrf(client, "/settings/account"), **fields}).status_code)
 
 
-def order(parts: Parts, **columns: object) -> int:
+def order(parts: Parts, **columns: Any) -> int:
     now = parts.clock.now()
-    plain = {
+    plain: dict[str, Any] = {
         "cluster": "main", "decision_id": 1, "incident_id": 1, "verb": "drain", "node": "gpu-040", "kind": "node_down",
         "reason": "[watchkeeper] node_down inc=1", "created_at": now, "not_before": now,
     }  # fmt: skip

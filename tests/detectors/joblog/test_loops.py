@@ -17,7 +17,7 @@ FLEET = fleet_of(2, 2)
 
 def failed(at: float, ran_s: float = 120.0, job: str = "7", whose: str = "yours", **attrs: str) -> Event:
     usual = {"job": job, "whose": whose, "exclude": "no", "run": "atlas", "user": "ada", "started": f"{at - ran_s:.0f}"}
-    return verdict(FLEET, "", at, "python_exception", int(at - T0) + 1, **(usual | attrs))
+    return verdict(FLEET, "", at, "python_exception", int(at - T0) + 1, more=usual | attrs)
 
 
 def told(*events: Event, until: float | None = None) -> list[Finding]:
