@@ -38,7 +38,8 @@ _READS = {
         /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
         /api/v1/orders/{order_id} /api/v1/labels /api/v1/jobs/{job}/log /api/v1/jobs/{job}/verdict
         /api/v1/jobs/{job}/reports /actions /incidents /incidents/{number} /figures/incidents/{number}.json
-        /figures/incidents/{number}.csv /live /api/v1/runs /api/v1/runs/{run} /runs /runs/{name}
+        /incidents/{number}.md
+        /incidents/{number}/rma.zip /figures/incidents/{number}.csv /live /api/v1/runs /api/v1/runs/{run} /runs /runs/{name}
         /figures/run/{which}/{name}.csv /figures/run/{which}/{name}.json
     """,
     "whole": """
@@ -66,7 +67,7 @@ _WRITES = {
 _PUSHES = """
     /api/v1/ingest/logs /api/v1/ingest/journal /api/v1/ingest/jobs /api/v1/ingest/topology /api/v1/ingest/wrap
     /api/v1/ingest/remote-write /api/v1/ingest/steps /api/v1/ingest/checkpoints /api/v1/changes
-    /api/v1/ingest/alertmanager
+    /api/v1/ingest/alertmanager /api/v1/ingest/collectives /api/v1/ingest/otlp/v1/metrics /api/v1/ingest/otlp/v1/logs
 """
 _OPEN = "/healthz /readyz /docs /openapi.json /sign-in /sign-in/oidc /sign-in/oidc/back"
 

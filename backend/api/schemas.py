@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from backend.ingest.collectives import CollectiveRow
 from backend.ingest.jobs import JobRow
 from backend.ingest.logs import LogRow
 from backend.ingest.pushed_changes import ChangeRow
@@ -21,6 +22,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "WrapRow": WrapRow,
     "StepRow": StepRow,
     "CheckpointRow": CheckpointRow,
+    "CollectiveRow": CollectiveRow,
 }
 
 
@@ -89,6 +91,16 @@ def journal_body() -> dict[str, Any]:
         {
             "application/vnd.fdo.journal": {"schema": {"type": "string", "format": "binary"}},
             "application/x-ndjson": {"schema": {"type": "string"}, "example": example},
+        }
+    )
+
+
+def otlp_body(top: str) -> dict[str, Any]:
+    """One export of OTLP, in either of its two languages."""
+    return _body(
+        {
+            "application/json": {"schema": {"type": "object"}, "example": {top: []}},
+            "application/x-protobuf": {"schema": {"type": "string", "format": "binary"}},
         }
     )
 

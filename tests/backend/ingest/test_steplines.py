@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of tools are as long as they are
 """Step lines as trainers print them: what each tells, what is none, and lines taught by one example.
 
 The lines are fixtures in the formats of their tools, written by us.
@@ -16,7 +17,7 @@ from backend.ingest.steplines import Patterns, StepLines
 from detectors.training.signals import load
 
 PATTERNS = Patterns.of(load())
-# ruff: noqa: E501 - lines of tools are as long as they are
+
 LINES = {
     "torchtitan": (
         "[titan] 2026-03-01 12:00:00,123 - root - INFO - \x1b[31mstep: 120  \x1b[32mloss:  3.2145  \x1b[38;2;180;60;0m"
