@@ -338,6 +338,9 @@ class Incident:
     run: Link = Link("", "")  #: the page of its job's run; empty = it hit no job
     heard: tuple[DeedRow, ...] = ()  #: who was told of it, by which channel
     unheard: str = ""  #: why nobody is told of it; empty = somebody is
+    cost: tuple[str, ...] = ()  #: what it costs so far, with what that rests on; empty = nothing stands still for it
+    markdown: str = ""  #: its page as Markdown
+    packet: Link = Link("", "")  #: what its maker needs for a return; empty = it is about no part
 
 
 @dataclass(frozen=True, slots=True)

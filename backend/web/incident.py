@@ -11,6 +11,7 @@ from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from backend import writes
+from backend.answers.hardware import KINDS
 from backend.answers.incident_story import IncidentStory, incident_story
 from backend.answers.what_changed import WINDOW, Suspect
 from backend.identity import limits
@@ -19,6 +20,7 @@ from backend.web import told as told_of
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
 from backend.web.cost_words import run_path
 from backend.web.past import node_path
+from backend.web.toll import toll
 from frontend import chips, sentences
 from frontend.contexts import DeedRow, Hypothesis, Incident, Line, Link, Told
 from frontend.words import capital, clock, count, kind_words, listed, moment, of_device, sentence, span
@@ -116,7 +118,15 @@ def context(session: Session, seen: Visit, story: IncidentStory, told: Told | No
         run=Link(f"Run of job {row.job}", seen.link(run_path(row.job))) if row.job else Link("", ""),
         heard=alerts.heard(session, seen, row.id or 0),
         unheard=alerts.unheard(session, seen, row.id or 0),
+        cost=toll(story, seen),
+        markdown=seen.link(f"/incidents/{row.id}.md"),
+        packet=Link("RMA packet", seen.link(f"/incidents/{row.id}/rma.zip")) if has_packet(story) else Link("", ""),
     )
+
+
+def has_packet(story: IncidentStory) -> bool:
+    """Is it about a part, or a node, that may go back to its maker?"""
+    return story.incident.entity_kind in KINDS and bool(story.incident.node)
 
 
 def outcome(story: IncidentStory) -> str:

@@ -22,6 +22,7 @@ from backend.web import (
     exclusions,
     figures,
     fleet,
+    handover,
     hardware,
     incident,
     incidents,
@@ -66,7 +67,7 @@ def routers(pages: Environment) -> tuple[APIRouter, ...]:
     cost = (runs, run, reliability, storage, planner)
     ruled = (settings, people, account, hardware)
     made = (now, fleet, cluster, node, incidents, incident, actions, exclusions, alerts, *cost, system, *ruled, sign_in)
-    return (*(module.router(pages) for module in made), figures.router(), live.router())
+    return (*(module.router(pages) for module in made), figures.router(), handover.router(), live.router())
 
 
 def static_app() -> StaticFiles:

@@ -38,5 +38,9 @@ def as_csv(twin: Twin) -> str:
 
 
 def _cell(cell: str | Chip) -> str:
-    text = (cell.word if isinstance(cell, Chip) else cell).replace(NB, " ")
+    return plain_cell((cell.word if isinstance(cell, Chip) else cell).replace(NB, " "))
+
+
+def plain_cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
     return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
