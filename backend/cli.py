@@ -98,7 +98,12 @@ def _database(database: Words) -> None:
 
 
 def _replay(replay: Words) -> None:
-    replay.add_argument("bundle", type=path, help="folder of the bundle")
+    replay.add_argument("bundle", type=path, nargs="?", help="folder of the bundle; or a span of a Prometheus:")
+    replay.add_argument("--prometheus", default="", help="its address; the span is kept in OUT/recording")
+    replay.add_argument("--start", default="", help="from then on, as in 2026-03-01T00:00:00Z")
+    replay.add_argument("--end", default="", help="up to then")
+    replay.add_argument("--matchers", default="", help='more label matchers, as in cluster="main"')
+    replay.add_argument("--set", action="append", default=[], help="NAME=VALUE: compare with another threshold")
     replay.add_argument("--out", type=path, required=True, help="folder for findings, incidents and the summary")
     replay.add_argument("--score", action="store_true", help="compare with the bundle's truth.jsonl")
     replay.add_argument("--json", action="store_true", help="print the summary and the score as JSON")
@@ -127,6 +132,16 @@ def _import(past: Words) -> None:
     past.add_argument("--timezone", default="UTC", help="zone of times that name none (default: UTC)")
     past.add_argument("--json", action="store_true", help="print what was done as JSON")
     _config(past)
+
+
+def _steps(files: Words) -> None:
+    files.add_argument("paths", type=path, nargs="+", help="TensorBoard, W&B offline, CSV, JSON lines, logs; folders")
+    files.add_argument("--run", default="", help="the run, where a file names none (default: its folder)")
+    files.add_argument("--job", default="", help="the job of all of them")
+    files.add_argument("--teach", action="append", default=[], help="a line by example: step {step=1} loss {loss=2.5}")
+    files.add_argument("--server", default="", help="send them there; else they are printed as rows")
+    files.add_argument("--token-file", type=path, help="file with an ingest token, off loopback")
+    files.add_argument("--cluster", default="", help="which cluster, where the server has several")
 
 
 def _classify(logs: Words) -> None:
@@ -308,6 +323,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Words], None]]] = {
     "replay": ("run a recorded bundle through the pipeline", _replay),
     "simulate": ("write a replay bundle of a simulated cluster, with its truth", _simulate),
     "import": ("take history in: accounting, kernel logs, bundles", _import),
+    "steps": ("read the steps that trainers left in files, and print or send them", _steps),
     "classify": ("say of training logs what failed first, where, and what to do", _classify),
     "wrap": ("run a command of a job; when it fails, report what failed first", _wrap),
     "nodes": ("verdict of each node", _ask),
@@ -362,6 +378,7 @@ BEHIND: Mapping[str, tuple[str, str]] = {
     "replay": ("replay", "replay"),
     "simulate": ("simulate", "simulate"),
     "import": ("import_", "import_"),
+    "steps": ("steps", "steps"),
     "classify": ("classify", "classify"),
     "nodes": ("ask", "nodes"),
     "incidents": ("ask", "incidents"),
