@@ -70,7 +70,7 @@ def compare(today: Sequence[Row], tried: Sequence[Row], findings: tuple[int, int
     found += [_alone("raised", row) for j, row in enumerate(tried) if j not in taken]
     changed = [one for i, j in pairs.items() if (one := _changed(today[i], tried[j])) is not None]
     every = sorted([*found, *changed], key=lambda one: (one.at, one.entity, one.kind, one.what))
-    sides = (_side(rows, count) for rows, count in zip((today, tried), findings, strict=True))
+    sides = _side(today, findings[0]), _side(tried, findings[1])
     return Comparison(*sides, len(pairs) - len(changed), tuple(every[:MOST]), max(0, len(every) - MOST))
 
 

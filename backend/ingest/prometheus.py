@@ -21,6 +21,8 @@ from detectors.model import Need
 LOOK_BACK_S = 10.0
 #: Nothing new for this long (the longest common scrape interval), and for twice the usual gap: scraping has stopped.
 STOPPED_S = 60.0
+#: How often a span of the past is cut in half where one answer cannot hold it (limits of samples, of bytes, of time).
+HALVES = 4
 #: How often versions are asked for, in s.
 INFO_EVERY_S = 600.0
 
@@ -68,6 +70,28 @@ class PrometheusSource:
         covered = (end, end) if newest is None else (min(start_of_cover, newest), min(newest, end))
         versions = versions_of([*scraped, *self._infos(start, end)], self._catalogue, self._targets)
         return Batch(self._name, *covered, self._fresh(series, start), dropped=dropped, versions=versions)
+
+    def past(self, needs: Set[Need], start: float, end: float) -> Batch:
+        """All samples of ``needs`` in (start, end], unix s, of a span long ago. Nothing is remembered; a span without
+        samples covers nothing; one that is too much for one answer is asked in halves. Raises SourceError."""
+        answers = [one for names in self._names(needs) for one in self._halves(names, start, end, HALVES)]
+        scraped = [(one.labels, one.times, one.values) for answer in answers for one in answer.series]
+        series, dropped = assemble(scraped, self._catalogue, self._targets)
+        for answer in answers:
+            dropped += Counter(answer.rejected)
+        covered = (start, end) if scraped else (end, end)
+        return Batch(self._name, *covered, series, dropped=dropped)
+
+    def _halves(self, names: list[str], start: float, end: float, deep: int) -> list[Answer]:
+        try:
+            return [self._ask(names, start, end, 0.0)]
+        except SourceError as error:
+            cause = error.__cause__
+            too_much = isinstance(cause, PromError) and cause.status not in (400, 401, 403, 404)
+            if not too_much or not deep or end - start < 2 * LOOK_BACK_S:
+                raise
+            middle = (start + end) / 2
+            return [*self._halves(names, start, middle, deep - 1), *self._halves(names, middle, end, deep - 1)]
 
     def _infos(self, start: float, end: float) -> list[Scraped]:
         """Series that exist for their labels, now and then. Without them no verdict waits: a failure tells nothing."""
@@ -119,11 +143,11 @@ class PrometheusSource:
         self._handed = handed
         return tuple(fresh)
 
-    def _ask(self, names: list[str], start: float, end: float) -> Answer:
+    def _ask(self, names: list[str], start: float, end: float, back_s: float = LOOK_BACK_S) -> Answer:
         if not (math.isfinite(start) and math.isfinite(end) and start < end):
             raise SourceError(f"{self._name}: cannot read from {start} to {end}", permanent=True)
         try:
-            return self._reader.query_range_raw(selector(names, self._matchers), start - LOOK_BACK_S, end)
+            return self._reader.query_range_raw(selector(names, self._matchers), start - back_s, end)
         except PromError as error:
             raise SourceError(f"{self._name}: {error}", permanent=error.permanent) from error
 
