@@ -27,6 +27,8 @@ OF_JOBS = frozenset({"joblog", "training"})
 WORK = frozenset({"job", "run", "rank"})
 #: Kinds that show as silence: a vote together with a job of theirs that stands still.
 LOSSES = frozenset({"gpu_bus_loss", "node_unreachable"})
+#: And the kind that shows as waiting: a vote together with the trainer's own clock.
+SLOWS = "silent_slow_gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,25 +236,54 @@ def _place_of(claim: _Claim, over: Mapping[str, _Claim], fleet: Fleet) -> str:
 
 def _borne_out(claims: list[_Claim], findings: Sequence[Finding], fleet: Fleet, catalogue: Catalogue) -> list[_Claim]:
     """What fell silent while its job came to stand still is lost: two signs from different machines, and the vote that
-    kinds.csv asks for. (An exporter that stops does not stop a job.)"""
+    kinds.csv asks for. (An exporter that stops does not stop a job.) So is a GPU slow that its peers wait for, once the
+    trainer's clock says that steps take longer."""
     window_s = catalogue.limit("fuse_window_s")
     stalls = {f.entity.id: f for f in findings if f.kind == "job_hang" and f.entity.kind == "job"}
+    steps = [f for f in findings if f.kind == "job_slow" and f.family == "training" and f.severity > Severity.INFO]
+    slows = [c.hypothesis.entity for c in claims if steps and c.hypothesis.kind == SLOWS]
     out = []
     for claim in claims:
         h = claim.hypothesis
         lost = h.kind in LOSSES and h.authority != "code" and not _jobs_word(h.entity, claim.findings)
         stall = stalls.get(fleet.job_of(h.entity)) if lost else None
         if stall is not None and stall.severity > Severity.INFO and abs(stall.since - claim.since) <= window_s:
-            known = catalogue.kinds.get(h.kind)
-            h = replace(
-                h,
-                authority="vote",
-                score=round(noisy_or((h.score, stall.score)), 4),
-                severity=max(h.severity, known.severity if known is not None else h.severity),
-                reason=f"{h.reason} Its job stands still since then.",
-            )
+            h = _voted(h, stall, "Its job stands still since then.", catalogue)
+        late = _held_up(claim, steps, slows, fleet, catalogue.limit("fuse_slow_window_s")) if h.kind == SLOWS else None
+        if late is not None:
+            h = _voted(h, late, "By the trainer's own clock too the steps take longer since then.", catalogue)
         out.append(replace(claim, hypothesis=h))
     return out
+
+
+def _voted(h: Hypothesis, other: Finding, words: str, catalogue: Catalogue) -> Hypothesis:
+    known = catalogue.kinds.get(h.kind)
+    return replace(
+        h,
+        authority="vote",
+        score=round(noisy_or((h.score, other.score)), 4),
+        severity=max(h.severity, known.severity if known is not None else h.severity),
+        reason=f"{h.reason} {words}",
+    )
+
+
+def _held_up(
+    claim: _Claim, steps: Sequence[Finding], slows: Sequence[Entity], fleet: Fleet, window_s: float
+) -> Finding | None:
+    """What the trainer says of the steps of the job that this GPU slows, if it bears the GPU out. Telemetry's own word
+    on the job rests on the very readings that name the GPU, so it counts for nothing here. Nor does the trainer's where
+    it names a rank of another node, or where GPUs of several nodes of the job are said to be the slow one; a mere
+    warning about a GPU needs a rank of its node."""
+    gpu = claim.hypothesis.entity
+    job = fleet.job_of(gpu)
+    if not job or any(fleet.job_of(other) == job and other.host != gpu.host for other in slows):
+        return None
+    mine = [f for f in steps if fleet.job_of(f.entity) == job and abs(f.since - claim.since) <= window_s]
+    ranks = [f for f in mine if f.entity.kind == "rank"]
+    if any(f.entity.host != gpu.host for f in ranks):
+        return None
+    told = ranks if claim.hypothesis.severity < Severity.HIGH else ranks or mine
+    return min(told, key=lambda f: (-f.score, f.key), default=None)
 
 
 def _node_wide(claims: list[_Claim], fleet: Fleet, catalogue: Catalogue) -> list[_Claim]:

@@ -243,3 +243,54 @@ def test_a_server_goes_by_the_name_of_the_file_system_that_is_mounted_from_it() 
     ]
     (suspicion,) = fuse(both, FLEET, CATALOGUE)
     assert (str(suspicion.cause.entity), suspicion.cause.authority) == ("fs:scratch", "vote")
+
+
+SLOW = finding(GPU3, "silent_slow_gpu", "telemetry/failslow", Severity.HIGH, 0.65, T0)
+STEPS = Finding(
+    "training/pace",
+    "job_slow",
+    Entity("main", "job", "48213", "job:48213"),
+    Severity.WARNING,
+    0.6,
+    T0 + 200,
+    "Slow.",
+    (),
+)
+
+
+def late_rank(node: str) -> Finding:
+    return replace(STEPS, entity=Entity("main", "rank", "llm/rank:3", "run:llm/rank:3", node))
+
+
+def slow_cause(*found: Finding) -> tuple[str, Severity]:
+    every = fuse(found, FLEET, CATALOGUE)
+    one = next(s.cause for s in every if any(h.kind == "silent_slow_gpu" for h in s.hypotheses))
+    return one.authority, one.severity
+
+
+@pytest.mark.parametrize("other", [STEPS, late_rank("gpu-0001")])
+def test_a_slow_gpu_is_a_vote_with_the_trainers_own_clock(other: Finding) -> None:
+    assert slow_cause(SLOW, other) == ("vote", Severity.HIGH)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (replace(STEPS, detector="telemetry/failslow"),),
+        (late_rank("gpu-0002"),),
+        (late_rank("gpu-0001"), late_rank("gpu-0002")),
+        (STEPS, replace(SLOW, entity=entity(FLEET, "gpu-0002/gpu0"))),
+        (replace(STEPS, since=T0 + 3000),),
+        (replace(STEPS, severity=Severity.INFO),),
+        (replace(STEPS, entity=Entity("main", "job", "7", "job:7")),),
+    ],
+    ids=["same readings", "rank elsewhere", "two nodes' ranks", "two nodes' GPUs", "long after", "info", "other job"],
+)
+def test_what_does_not_point_at_the_one_gpu_bears_no_slow_gpu_out(others: tuple[Finding, ...]) -> None:
+    assert slow_cause(SLOW, *others)[0] == "rule"
+
+
+def test_a_mere_warning_of_a_slow_gpu_needs_a_rank_of_its_node() -> None:
+    mild = replace(SLOW, detector="telemetry/peers", severity=Severity.WARNING)
+    assert slow_cause(mild, STEPS)[0] == "rule"
+    assert slow_cause(mild, late_rank("gpu-0001")) == ("vote", Severity.HIGH)
