@@ -109,9 +109,10 @@ score-reliability: $(STAMP)
 score-training: $(STAMP)
 	$(BIN)/python -m tests.detectors.training.score $(TRAINING)
 
-# Slow, run by hand (an hour): the bars of the training monitors on 20 seeds each and 300,000 healthy steps.
+# Slow, run by hand (an hour): the bars of the training monitors on 20 seeds each and 300,000 healthy steps; with
+# WATCHKEEPER_TEST_INSTALL=1 also files that TensorBoard and W&B write themselves.
 test-training: $(STAMP)
-	$(BIN)/python -m pytest -m slow tests/detectors/training
+	$(BIN)/python -m pytest -m slow tests/detectors/training tests/backend/ingest/test_step_files_real.py
 
 # Reads the public samples in ../shared/data, where they are.
 test-samples: $(STAMP)
