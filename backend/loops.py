@@ -14,6 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from backend import joining, learn, orders, owners, pipeline, proposals, returns, sweeps, telling
 from backend.archive import archive_day
+from backend.backtest.running import EVERY_S as EVERY_RUN_S
+from backend.backtest.running import Runner
 from backend.clock import Clock, unix
 from backend.facts import Batch
 from backend.ingest.base import Follows, Source, SourceError
@@ -196,6 +198,7 @@ def watch_loops(parts: Parts, watch: Watch, stop: threading.Event) -> list[Loop]
         Loop(name, "loop", "alerts", 0.2, lambda: telling.tell_due(watch), stop.wait),
         Loop(name, "loop", "act", 0.5, lambda: orders.act(watch), stop.wait),
         Loop(name, "loop", "check", 2.0, lambda: orders.check(watch), stop.wait),
+        Loop(name, "loop", "backtest", EVERY_RUN_S, Runner(watch, parts.settings, parts.catalogue).step, stop.wait),
         Loop(name, "loop", "sweep", 15.0, lambda: sweeps.sweep(watch), stop.wait),
         Loop(name, "loop", "join", 1.0, lambda: joining.join(watch), stop.wait),
         Loop(name, "loop", "return", 1.0, lambda: returns.settle_returns(watch), stop.wait),

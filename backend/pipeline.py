@@ -245,7 +245,7 @@ def left_row(session: Session, watch: Watch, node: str, source: str) -> EventRow
 def observe(watch: Watch) -> bool:
     """One turn of the observe loop: the events that came, then the telemetry ticks that are due. After a commit that
     failed, the ticks that the saved states have not seen come first."""
-    if watch.stale:
+    if watch.stale or watch.tuned is not None:
         watch.load()
     darken_silent(watch)
     judged = take_ticks(watch) if watch.coming else []

@@ -63,7 +63,7 @@ from backend.registry_hands import checks_of, with_hands
 from backend.ring import Ring
 from backend.settings import Cluster, Policy, Prometheus, Settings
 from backend.store import cluster as cluster_rows
-from backend.store import system
+from backend.store import system, tasks
 from backend.store.engine import Store, migrate, open_store
 from backend.tracing import Trace, traces_to, untraced
 from backend.trained import Trained
@@ -134,7 +134,7 @@ def build(
         backend = (backends or {}).get(cluster.name) or hand_of(cluster, slurm, clock, watches)
         check_s = sum(check.timeout_s for check in cluster.hands.check)
         rules = replace(rules_of(settings, tuple(notifiers), simulated), check_s=check_s)
-        own = catalogue.with_thresholds(cluster.thresholds)
+        own = catalogue.with_thresholds(cluster.thresholds | adopted_of(store, cluster.name, catalogue))
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
         mode: Mode = "read" if role == "api" else "write"
         watch.history = History.open(settings.store.folder, cluster.name, kept_of(cluster, catalogue), mode)
@@ -150,6 +150,12 @@ def build(
     trace = traces_to(settings.server.otlp_url, who) if settings.server.otlp_url else untraced
     rest = (sources, demo_person, past, tails, trained, trace)
     return Parts(settings, clock, store, catalogue, secret, watches, notifiers, changes, who, role, *rest)
+
+
+def adopted_of(store: Store, cluster: str, catalogue: Catalogue) -> dict[str, float]:
+    """Thresholds that people adopted from a backtest."""
+    with store.read() as session:
+        return tasks.adopted(session, cluster, catalogue.thresholds)
 
 
 def hand_of(cluster: Cluster, slurm: Slurm | None, clock: Clock, watches: Mapping[str, Watch]) -> ClusterBackend | None:

@@ -136,6 +136,8 @@ class Watch:
     dark: tuple[str, ...] = ()
     broken: frozenset[str] = frozenset()
     stale: bool = True
+    #: The same detectors with other thresholds, in force from the next turn on.
+    tuned: tuple[Detector[Any], ...] | None = None
     #: Telemetry ticks that closed and are not judged yet, and those judged since the states were last saved.
     coming: deque[Tick] = field(default_factory=deque)
     unsaved: deque[Tick] = field(default_factory=deque)
@@ -155,6 +157,8 @@ class Watch:
     def load(self) -> None:
         """Take up where the last commit left off: inventory, event cursor, open levels, detector states."""
         with self.lock, self.store.read() as session:
+            if self.tuned is not None:
+                self.detectors, self.tuned = self.tuned, None
             self.inventory.load(session)
             self.cursor = system.cursor(session, self.cluster, EVENTS)
             self.ledger = {row.key: held_of(row) for row in finding_rows.active(session, self.cluster)}

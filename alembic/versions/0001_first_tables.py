@@ -27,7 +27,7 @@ TABLES = """
     exclusion advice decision orders checks cluster node device attempt allocation
     devicespan nodespan version change outage maintenance cable event finding detectorstate cursor mark wrapreport
     incident entry message delivery alertgroup alertmember silence users sessions
-    tries tokens audit audithead beat secret lease label modelartifact
+    tries tokens audit audithead beat secret lease tasks label modelartifact
     run runjob rollup reckoning
 """
 
@@ -440,6 +440,15 @@ def _system() -> None:
     """,
         key="cluster",
     )
+    _table(
+        "tasks",
+        """
+        id:big cluster:text kind:text at:time by:text asked:json state:text share:float said:text who:text
+        began_at:time? ended_at:time? cancelled_by:text result:json adopted_at:time? adopted_by:text
+    """,
+        key="id",
+    )
+    op.create_index("ix_tasks_state", "tasks", ["cluster", "state"])
 
 
 def _learning() -> None:
