@@ -111,7 +111,7 @@ function readable(el) {
 
 const drawAll = (again) => find("[data-figure]").forEach((el) => draw(el, again));
 
-// ---- live: names of changes come by SSE, the page fetches itself and takes over what differs -------------------------
+// ---- live: names of changes come by SSE, the page fetches itself and takes over what differs ----------------------
 
 const served = new WeakMap(); // region -> its HTML as the server wrote it
 const remember = () => find(".live").forEach((el) => served.has(el) || served.set(el, el.outerHTML));
@@ -174,6 +174,7 @@ function renew(text, only = ".live:not(#told)") {
   }
   if (only !== "#told") document.title = page.title;
   local();
+  document.dispatchEvent(new Event("renewed"));
   drawAll();
 }
 
@@ -242,18 +243,25 @@ function open(id) {
   dialog.querySelector("[data-close]")?.focus();
 }
 
+// The address, or what stands at an address of ours
 async function copy(button) {
-  await navigator.clipboard.writeText(location.href);
-  button.textContent = "Copied";
-  setTimeout(() => (button.textContent = "Copy link"), 2000);
+  const words = (button.dataset.words ||= button.textContent),
+    from = button.dataset.copy;
+  const answer = from && (await fetch(from).catch(() => null));
+  const text = from ? answer?.ok && (await answer.text()) : location.href;
+  const done = text && (await navigator.clipboard.writeText(text).then(() => true).catch(() => false)); // may be denied
+  button.textContent = done ? "Copied" : "Not copied";
+  setTimeout(() => (button.textContent = words), 2000);
 }
 
 function clicked(event) {
   const el = event.target.closest("[data-open], [data-close], [data-copy]");
   if (!el) return;
   if (el.dataset.open) open(el.dataset.open);
-  else if ("copy" in el.dataset) copy(el);
-  else el.closest("dialog").close();
+  else if ("copy" in el.dataset) {
+    event.preventDefault();
+    copy(el);
+  } else el.closest("dialog").close();
 }
 
 // Above one node the button stays shut until the name stands there
