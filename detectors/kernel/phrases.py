@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from detectors.catalogue import Catalogue
 from detectors.kernel.codes import APP_RETURNS, Code, Codes, sxid_name
@@ -67,6 +68,8 @@ def _finding(
     entity = top.entity(fleet)
     shown = sorted(rows, key=lambda row: row is not top)
     clients = sorted({row.node for row in rows}) if entity.kind == "fs" else []
+    if len(clients) == 1:  # what one client alone says of a server may as well be the client: it is told of its node
+        entity = replace(entity, node=clients[0])
     evidence = [piece for row in shown[:CLIENTS_SHOWN] for piece in _evidence(row)]
     evidence += [_follower(row, fleet) for row in followers if row.node == top.node][:FOLLOWERS_SHOWN]
     many = len(clients) >= catalogue.limit(MANY_CLIENTS)
