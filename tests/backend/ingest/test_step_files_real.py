@@ -1,4 +1,4 @@
-"""Files that TensorBoard and W&B write themselves, in an environment of their own: `WATCHKEEPER_TEST_INSTALL=1 make test-training`."""
+"""Files that TensorBoard and W&B write themselves: `WATCHKEEPER_TEST_INSTALL=1 make test-training`."""
 
 from __future__ import annotations
 
