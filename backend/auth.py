@@ -28,6 +28,7 @@ RIGHTS: Mapping[str, str] = {
     "label": "operator",
     "silence": "operator",
     "exclude": "operator",
+    "backtest": "operator",
     "lift": "operator",
     "approve": "approver",
     "reject": "approver",

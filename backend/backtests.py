@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from sqlmodel import Session
 
@@ -33,7 +34,8 @@ def begin(watch: Watch, person: Person, start: datetime, end: datetime, threshol
         waiting = len(tasks.open_ones(session, watch.cluster))
         if waiting >= MOST_OPEN:
             raise Conflict(f"{waiting} backtests wait or run. Cancel one, or wait until one ended.")
-        asked = {"start": unix(start), "end": unix(end), "thresholds": dict(thresholds)}
+        asked: dict[str, Any] = {"start": unix(start), "end": unix(end), "thresholds": dict(thresholds)}
+        asked["today"] = {name: watch.catalogue.thresholds[name].value for name in thresholds}
         row = Task(cluster=watch.cluster, kind="backtest", at=watch.clock.now(), by=person.name, asked=asked)
         session.add(row)
         session.flush()

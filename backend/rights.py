@@ -50,6 +50,7 @@ _READS = {
         /reliability /reliability/report /storage /figures/reliability/{which}.csv
         /figures/reliability/{which}.json /figures/storage/{which}.csv /figures/storage/{which}.json
         /api/v1/labels/model/file /alerts /api/v1/alerts /api/v1/alerts/preview /api/v1/silences
+        /api/v1/backtests /api/v1/backtests/{number} /backtest /backtest/{number}
     """,
     "site": "/metrics",
 }
@@ -92,6 +93,14 @@ TABLE: Mapping[str, Rule] = {
     "DELETE /api/v1/silences/{silence_id}": Rule("silence", "whole", True),
     "POST /alerts/silences": Rule("silence", "whole", True),
     "POST /alerts/silences/{number}/end": Rule("silence", "whole", True),
+    "POST /api/v1/backtests": Rule("backtest", "whole", True),
+    "POST /api/v1/backtests/{number}/cancel": Rule("backtest", "whole", True),
+    "POST /api/v1/backtests/{number}/adopt": Rule("configuration", "whole", True),
+    "POST /api/v1/backtests/{number}/withdraw": Rule("configuration", "whole", True),
+    "POST /backtest": Rule("backtest", "whole", True),
+    "POST /backtest/{number}/cancel": Rule("backtest", "whole", True),
+    "POST /backtest/{number}/adopt": Rule("configuration", "whole", True),
+    "POST /backtest/{number}/withdraw": Rule("configuration", "whole", True),
     "POST /api/v1/drills": Rule("approve", "whole", True),
     "POST /api/v1/breaker/reset": Rule("breaker", "whole", True),
     "POST /actions/breaker": Rule("breaker", "whole", True),

@@ -7,6 +7,7 @@ from fastapi import APIRouter, FastAPI
 from backend.api import (
     advice,
     alerts,
+    backtests,
     changes,
     checks,
     docs,
@@ -56,6 +57,7 @@ def routers() -> tuple[APIRouter, ...]:
         orders.router,
         labels.router,
         policy.router,
+        backtests.router,
         people.router,
         slack.router,
         settings.router,

@@ -297,6 +297,7 @@ def places(found: Visit, beside: Rail, current: str) -> tuple[Place, ...]:
         Place("Reliability", found.link("/reliability"), current == "Reliability"),
         Place("Storage & checkpoints", found.link("/storage"), current == "Storage & checkpoints"),
         Place("Planner", found.link("/planner"), current == "Planner"),
+        Place("Backtest", found.link("/backtest"), current == "Backtest"),
         Place("System", found.link("/system"), current == "System", f"{dark} dark" if dark else ""),
         Place("Settings", found.link("/settings"), current == "Settings"),
     )

@@ -18,6 +18,7 @@ from backend.web import (
     account,
     actions,
     alerts,
+    backtest,
     cluster,
     exclusions,
     figures,
@@ -65,7 +66,7 @@ class Files(StaticFiles):
 def routers(pages: Environment) -> tuple[APIRouter, ...]:
     """Every page, a router each, and what they fetch."""
     cost = (runs, run, reliability, storage, planner)
-    ruled = (settings, people, account, hardware)
+    ruled = (backtest, settings, people, account, hardware)
     made = (now, fleet, cluster, node, incidents, incident, actions, exclusions, alerts, *cost, system, *ruled, sign_in)
     return (*(module.router(pages) for module in made), figures.router(), handover.router(), live.router())
 

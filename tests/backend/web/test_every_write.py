@@ -19,9 +19,10 @@ from backend.auth import COOKIE, RIGHTS, ROLES, person_of
 from backend.clock import ManualClock
 from backend.model.actions import Exclusion
 from backend.model.people import Audit
+from backend.model.tasks import Task
 from backend.registry import Parts
 from backend.security import csrf, tokens
-from backend.store import incidents, people, system
+from backend.store import incidents, people, system, tasks
 from tests.backend.api import rows
 from tests.backend.api.conftest import Site
 from tests.backend.web import site as pages
@@ -61,6 +62,16 @@ class World:
         now = self.parts.clock.now()
         row = Exclusion(cluster="main", node="gpu-001", owner="operator", origin="person", reason="x", created_at=now,
                         until=now + timedelta(days=1))  # fmt: skip
+        return rows.add(self.site, row)
+
+    def backtest(self, state: str = "waiting", *, adopted: bool = False) -> int:
+        asked = {"start": 1.0, "end": 2.0, "thresholds": {"silence_ticks": 3.0}}
+        now = self.parts.clock.now()
+        with self.parts.store.write() as session:
+            for old in tasks.open_ones(session, "main"):
+                session.delete(old)  # only so many may wait
+        row = Task(cluster="main", kind="backtest", at=now, by="x", asked=asked, state=state,
+                   result={"sentence": "No difference."}, adopted_at=now if adopted else None)  # fmt: skip
         return rows.add(self.site, row)
 
     def token(self) -> int:
@@ -124,6 +135,11 @@ def _no_drill(world: World) -> None:
 
 
 API = "/api/v1"
+TRY: dict[str, Any] = {
+    "start": "2026-02-02T00:00:00Z",
+    "end": "2026-02-02T06:00:00Z",
+    "thresholds": {"silence_ticks": 3},
+}
 DEEDS: dict[str, Deed] = {
     f"POST {API}/incidents/{{incident_id}}/ack": lambda w: (f"{API}/incidents/{w.incident()}/ack", {}),
     f"POST {API}/incidents/{{incident_id}}/resolve": lambda w: (f"{API}/incidents/{w.incident()}/resolve", {}),
@@ -159,6 +175,16 @@ DEEDS: dict[str, Deed] = {
     "POST /exclusions/{which}/extend": lambda w: (f"/exclusions/{w.exclusion()}/extend", {"hours": "3", "reason": "y"}),
     "POST /exclusions/{which}/lift": lambda w: (f"/exclusions/{w.exclusion()}/lift", {"reason": "swapped"}),
     "POST /runs/{name}/labels": lambda w: ("/runs/41207/labels", {"right": "yes", "job": "41207"}),
+    f"POST {API}/backtests": lambda w: (w.backtest(), (f"{API}/backtests", TRY))[1],
+    f"POST {API}/backtests/{{number}}/cancel": lambda w: (f"{API}/backtests/{w.backtest()}/cancel", {}),
+    f"POST {API}/backtests/{{number}}/adopt": lambda w: (f"{API}/backtests/{w.backtest('done')}/adopt", {}),
+    f"POST {API}/backtests/{{number}}/withdraw": lambda w: (
+        f"{API}/backtests/{w.backtest('done', adopted=True)}/withdraw", {},
+    ),
+    "POST /backtest": lambda w: (w.backtest(), ("/backtest", TRY | {"thresholds": "silence_ticks = 3"}))[1],
+    "POST /backtest/{number}/cancel": lambda w: (f"/backtest/{w.backtest()}/cancel", {}),
+    "POST /backtest/{number}/adopt": lambda w: (f"/backtest/{w.backtest('done')}/adopt", {}),
+    "POST /backtest/{number}/withdraw": lambda w: (f"/backtest/{w.backtest('done', adopted=True)}/withdraw", {}),
     f"POST {API}/silences": lambda w: (
         f"{API}/silences", {"matches": {"node": ["gpu-040"]}, "comment": "swap", "hours": 2},
     ),
