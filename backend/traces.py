@@ -130,8 +130,9 @@ def records(file: Path, kind: np.dtype[Any], start: float, end: float) -> NDArra
         mapped = np.memmap(file, kind, "r", shape=(size,)) if size else np.empty(0, kind)
     except OSError:
         return np.empty(0, kind)
-    at = np.asarray(mapped["at"])
-    return np.asarray(mapped[(at >= start) & (at <= end)])
+    at = np.ascontiguousarray(mapped["at"])
+    inside = (at >= start) & (at <= end)
+    return np.asarray(mapped) if inside.all() else np.asarray(mapped[inside])
 
 
 def trace_of(folders: Sequence[Path], step: np.dtype[Any], start: float, end: float) -> Trace:
@@ -141,10 +142,11 @@ def trace_of(folders: Sequence[Path], step: np.dtype[Any], start: float, end: fl
         if size < MOST_READ:
             parts.append(records(folder / "steps", step, start, end))
             size += len(parts[-1])
-    rows = np.concatenate(parts) if parts else np.empty(0, step)
-    rows = rows[np.argsort(rows["at"], kind="stable")]
     names = ("at", "step", "rank", "loss", "grad_norm", "step_s", "tokens")
-    return Trace(*(np.ascontiguousarray(rows[name]) for name in names))
+    parts = parts or [np.empty(0, step)]
+    found = Trace(*(np.concatenate([part[name] for part in parts]) for name in names))
+    ordered = bool((found.at[1:] >= found.at[:-1]).all())
+    return found if ordered else found.take(np.argsort(found.at, kind="stable"))
 
 
 def signals_in(folders: Sequence[Path]) -> dict[str, bool]:

@@ -171,13 +171,12 @@ def rank_map(told: Told) -> Drawing | None:
     slowest of them."""
     trace = told.trace
     own = (trace.rank >= 0) & np.isfinite(trace.step_s)
-    _, of_step, several = np.unique(trace.step, return_inverse=True, return_counts=True)
-    own &= several[of_step] > 1  # of one rank alone there is nothing to compare
-    ranks = np.unique(trace.rank[own])
+    at, of, took = trace.at[own], trace.rank[own], trace.step_s[own]
+    usual, several = medians(trace.step[own], took)
+    at, of, ratio = at[several], of[several], took[several] / np.maximum(usual[several], 1e-9)
+    ranks = np.unique(of)
     if len(ranks) < 2:
         return None
-    at, of = trace.at[own], trace.rank[own]
-    ratio = trace.step_s[own] / np.maximum(medians(trace.step[own], trace.step_s[own]), 1e-9)
     each = -(-int(ranks.max() + 1) // MOST_ROWS)
     height = -(-int(ranks.max() + 1) // each)
     names = [f"rank {n * each}" if each == 1 else f"{n * each} to {(n + 1) * each - 1}" for n in range(height)]
@@ -199,25 +198,24 @@ def rank_map(told: Told) -> Drawing | None:
     )
 
 
-def medians(group: NDArray[np.int64], values: Floats) -> Floats:
-    """Of each value the median of its group."""
-    _, of = np.unique(group, return_inverse=True)
-    order = np.lexsort((values, of))
-    counts = np.bincount(of)
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    ranked = values[order]
-    low, high = ranked[starts + (counts - 1) // 2], ranked[starts + counts // 2]
-    found: Floats = ((low + high) / 2)[of]
-    return found
+def medians(group: NDArray[np.int64], values: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Of each value the median of its group, and whether there are several in it: one alone has nothing to compare."""
+    order = np.lexsort((values, group))
+    ranked, sorted_ = values[order], group[order]
+    starts = np.flatnonzero(np.concatenate([[True], sorted_[1:] != sorted_[:-1]])) if len(group) else np.zeros(0, int)
+    counts = np.diff(np.append(starts, len(group)))
+    middle = (ranked[starts + (counts - 1) // 2] + ranked[starts + counts // 2]) / 2
+    found, several = np.empty(len(group)), np.empty(len(group), np.bool_)
+    found[order], several[order] = np.repeat(middle, counts), np.repeat(counts > 1, counts)
+    return found, several
 
 
 def worst_rows(of: NDArray[np.int32], ratio: Floats, most: int = 60) -> list[tuple[int, float, float, int]]:
     """(rank, median ratio, highest, rows) of each rank, the slowest first."""
-    ranks, starts = np.unique(of, return_index=True)
+    ranks = np.unique(of)
     order = np.argsort(of, kind="stable")
     cuts = np.searchsorted(of[order], ranks)
     parts = np.split(ratio[order], cuts[1:])
-    del starts
     found = [(int(r), float(np.median(p)), float(p.max()), len(p)) for r, p in zip(ranks, parts, strict=True)]
     return sorted(found, key=lambda row: (-row[1], row[0]))[:most]
 

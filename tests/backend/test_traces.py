@@ -54,7 +54,7 @@ def test_steps_that_go_back_are_counted_as_work_done_again(tmp_path: Path) -> No
     trained.append(rows([100, 110, 120, 101, 111, 121, 131, 121, 131]))
     trace = trained.trace(trained.folders("r", (), T, T + 999), T, T + 999)
     first, second = traces.rollbacks(trace)
-    assert (first.reached, first.to, first.steps, first.lost_s) == (120, 100, 20, 100.0)
+    assert (first.reached, first.to, first.steps, first.lost_s) == (120, 100, 20, 10.0)
     assert (second.reached, second.to, second.steps) == (131, 120, 11)
 
 
