@@ -31,6 +31,7 @@ from backend.watch import TICKS, Watch
 from detectors.fuse import Suspicion, fuse
 from detectors.model import BoolArray, Entity, Event, Finding, Fleet, Judged, Tick
 from detectors.places import hosts_of
+from detectors.shadow import parted
 
 #: Events judged in one tick at most: a storm makes a few large ticks, not thousands of small ones.
 EVENTS_A_TICK = 500
@@ -340,8 +341,9 @@ def step(watch: Watch, tick: Tick, cursor: int, *, telemetry: bool, place: Place
     tick = fit(tick, fleet)
     made = watch.learn(tick) if telemetry else []
     judged, broken = judge(watch, tick, fleet)
-    findings = [finding for verdict in judged.values() for finding in verdict.findings]
-    suspicions = fuse(findings, fleet, watch.catalogue)
+    found = (finding for verdict in judged.values() for finding in verdict.findings)
+    counting, shadows = parted(found, watch.rules.shadow)
+    findings, suspicions = [*counting, *shadows], fuse(counting, fleet, watch.catalogue)
     watch.cursor, watch.last_at, watch.place = cursor, max(tick.at, watch.last_at), place or watch.place
     with watch.turn() as session:
         watch.fence(session)

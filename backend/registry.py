@@ -69,6 +69,7 @@ from backend.tracing import Trace, traces_to, untraced
 from backend.trained import Trained
 from backend.watch import Rules, Watch
 from detectors import registry as detectors
+from detectors import shadow
 from detectors.catalogue import Catalogue, TableError, load
 from detectors.joblog.reading import Rules as LogRules
 from detectors.kernel.lines import parse, scanner
@@ -133,7 +134,8 @@ def build(
         slurm = slurm_of(cluster)
         backend = (backends or {}).get(cluster.name) or hand_of(cluster, slurm, clock, watches)
         check_s = sum(check.timeout_s for check in cluster.hands.check)
-        rules = replace(rules_of(settings, tuple(notifiers), simulated), check_s=check_s)
+        rules = replace(rules_of(settings, tuple(notifiers), simulated), check_s=check_s, shadow=cluster.shadow)
+        shadow.check(cluster.shadow, catalogue)
         own = catalogue.with_thresholds(cluster.thresholds | adopted_of(store, cluster.name, catalogue))
         watch = watch_of(cluster, rules, clock, store, own, changes, backend, who, role)
         mode: Mode = "read" if role == "api" else "write"

@@ -223,6 +223,9 @@ class Cluster(Section):
         default_factory=dict,
         description="Detector thresholds of this fleet by name; names, units and defaults stand in thresholds.toml.",
     )
+    shadow: tuple[str, ...] = Field(
+        (), description="Detectors, kinds or detector:kind that are only shown: they open and exclude nothing."
+    )
     backend: Literal["", "slurm", "kubernetes", "dry_run", "simulated"] = Field(
         "", description="What carries orders out. Empty: slurm where it is configured, else kubernetes, else nothing."
     )

@@ -91,6 +91,7 @@ class Rules:
     save_every_s: float = 60.0
     check_s: float = 0.0
     routing: Routing = field(default_factory=Routing)
+    shadow: tuple[str, ...] = ()
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -16,7 +16,7 @@ from backend.auth import Person
 from backend.clients import hostlist
 from backend.registry import Parts
 from backend.settings_shown import shown
-from backend.store import people
+from backend.store import findings, people
 from backend.watch import Watch
 
 router = APIRouter(tags=["system"])
@@ -41,9 +41,16 @@ class ThresholdRow(BaseModel):
     source: str = Field(description="Where the default comes from.")
 
 
+class ShadowRow(BaseModel):
+    name: str = Field(description="A detector, a kind, or detector:kind.")
+    findings: int = Field(description="Of the last 7 days.")
+    newest: str = Field(description="What it said last; empty where it said nothing.")
+
+
 class SettingsAnswer(BaseModel):
     items: list[Setting]
     thresholds: list[ThresholdRow]
+    shadow: list[ShadowRow] = Field(description="What is only shown: it opens no incident and excludes nothing.")
 
 
 class OpenSession(BaseModel):
@@ -78,7 +85,17 @@ def read_settings(person: Reader, parts: PartsOf, watch: WatchOf) -> Response:
         }
         for name, one in watch.catalogue.thresholds.items()
     ]
-    return json({"items": rows, "thresholds": thresholds})
+    return json({"items": rows, "thresholds": thresholds, "shadow": _in_shadow(parts, watch)})
+
+
+def _in_shadow(parts: Parts, watch: Watch) -> list[dict[str, object]]:
+    since = parts.clock.now() - timedelta(days=7)
+    found = []
+    with parts.store.read() as session:
+        for name in watch.rules.shadow:
+            number, newest = findings.shadowed(session, watch.cluster, name, since)
+            found.append({"name": name, "findings": number, "newest": newest.reason if newest is not None else ""})
+    return found
 
 
 def sees(person: Person, parts: Parts, key: str) -> bool:

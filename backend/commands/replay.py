@@ -30,7 +30,7 @@ from backend.score.rows import ScoreError, read_output, read_topology, read_trut
 from backend.score.scoring import score
 from backend.settings import Settings, SettingsError, load
 from backend.store.engine import StoreError, migrate, open_store
-from detectors import catalogue
+from detectors import catalogue, shadow
 
 BAR = 30
 #: Longest wait for one answer about a span of the past (s); nothing waits for it.
@@ -67,6 +67,7 @@ def replay(arguments: argparse.Namespace) -> int:
     try:
         settings = load(arguments.config, {}) if arguments.config is not None else Settings()
         known = catalogue.load().with_thresholds(settings.cluster[0].thresholds)
+        shadow.check(settings.cluster[0].shadow, known)
         tried = thresholds(arguments.set)
         known.with_thresholds(tried)  # a wrong name costs nothing
         bundle = open_bundle(arguments.bundle or recorded(arguments, settings, known))

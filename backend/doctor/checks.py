@@ -18,6 +18,7 @@ from backend.ingest.journal import run_some
 from backend.ingest.kmsg import DEVICE
 from backend.registry import kubernetes_of, slurm_of
 from backend.settings import Cluster, Settings, SettingsError, load
+from detectors import shadow
 from detectors.catalogue import Catalogue, TableError
 from detectors.catalogue import load as load_catalogue
 
@@ -32,13 +33,14 @@ def diagnose(path: Path | None, environ: Mapping[str, str]) -> list[Line]:
         catalogue = load_catalogue()
         for one in settings.cluster:
             catalogue.with_thresholds(one.thresholds)
+            shadow.check(one.shadow, catalogue)
     except SettingsError as error:
         return [
             failed("configuration", f"{wrong.where}: {wrong.key} {wrong.what}".replace(":  ", ": "), wrong.fix)
             for wrong in error.mistakes
         ]
     except TableError as error:
-        return [failed("configuration", str(error), "Names stand in detectors/tables/thresholds.toml.")]
+        return [failed("configuration", str(error), "Names stand in detectors/tables: thresholds.toml, kinds.csv.")]
     first = ok("configuration", f"{path} holds" if path else "no file: SQLite here, loopback, observe")
     return [first, *mode(settings), *examine([*checks_of(settings, catalogue)])]
 

@@ -179,7 +179,8 @@ def watch_for(prepared: Prepared, settings: Settings, clock: ManualClock, store:
     cluster = Cluster(name=said.cluster, interval_s=prepared.interval_s, lateness_s=said.lateness_s)
     with store.write() as session:
         cluster_rows.ensure_cluster(session, cluster.name)
-    rules = replace(rules_of(settings, (), False), mode="observe", save_every_s=SAVE_EVERY_S)
+    shadow = next((one for one in settings.cluster if one.name == said.cluster), settings.cluster[0]).shadow
+    rules = replace(rules_of(settings, (), False), mode="observe", save_every_s=SAVE_EVERY_S, shadow=shadow)
     watch = watch_of(cluster, rules, clock, store, catalogue, Changes(), None, "replay")
     watch.dark = prepared.dark
     if watch.verdicts is not None:

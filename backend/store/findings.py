@@ -7,15 +7,33 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, and_, col, func, or_, select
 
 from backend.model.events import DetectorState, Finding
+from detectors.shadow import SAID as SHADOW
 
 
 def active(session: Session, cluster: str) -> Sequence[Finding]:
     """Findings that still hold, oldest first."""
     query = select(Finding).where(col(Finding.cluster) == cluster, col(Finding.cleared_at).is_(None))
     return session.exec(query.order_by(col(Finding.id))).all()
+
+
+def shadowed(session: Session, cluster: str, name: str, since: datetime) -> tuple[int, Finding | None]:
+    """How often what is in shadow under ``name`` (a detector, a kind or detector:kind) was found since then, and the
+    newest of it."""
+    detector, colon, kind = name.partition(":")
+    mine = and_(col(Finding.detector) == detector, col(Finding.kind) == kind)
+    fits = mine if colon else or_(col(Finding.detector) == name, col(Finding.kind) == name)
+    where = (
+        col(Finding.cluster) == cluster,
+        col(Finding.raised_at) >= since,
+        col(Finding.reason).startswith(SHADOW),
+        fits,
+    )
+    number = session.exec(select(func.count()).select_from(Finding).where(*where)).one()
+    newest = select(Finding).where(*where).order_by(col(Finding.raised_at).desc(), col(Finding.id).desc()).limit(1)
+    return number, session.exec(newest).first()
 
 
 def of_incident(session: Session, incident_id: int) -> Sequence[Finding]:

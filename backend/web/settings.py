@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
@@ -14,6 +15,7 @@ from backend import trial
 from backend.auth import allows
 from backend.settings_acting import Policy
 from backend.settings_shown import Shown, shown
+from backend.store import findings
 from backend.web.base import Visit, frame, page, visit
 from frontend.contexts import Chip, Link, Right, Told
 from frontend.contexts_acting import Form, Once, SettingsPage, Tab
@@ -29,6 +31,8 @@ PARTS = (
     ("/settings/audit", "Audit", "admin"),
     ("/settings/account", "Your account", "vendor"),
 )
+#: How far back the findings of what runs in shadow are counted.
+SHADOW_DAYS = 7
 Seen = Annotated[Visit, Depends(visit)]
 
 
@@ -162,7 +166,7 @@ def of_rules(session: Session, seen: Visit) -> SettingsPage:
         f"{said}; {len(changed)} of {len(thresholds)} thresholds differ from the default.",
         f"Guards run when a plan is made, at the click, and once more in the claim.{flaw} "
         "watchkeeper policy explain says what a rule would do.",
-        (_rules(seen), _shadows(seen), _guards(seen), _thresholds(seen), _kinds(seen)),
+        (_rules(seen), _shadows(session, seen), _guards(seen), _thresholds(seen), _kinds(seen)),
         json_href=seen.link("/api/v1/policy"),
     )
 
@@ -182,12 +186,26 @@ def _rules(seen: Visit) -> Table:
     return Table("rules", "Rules of this site", "The first that fits replaces a kind's ladder.", heads, rows, empty)
 
 
-def _shadows(seen: Visit) -> Table:
+def _shadows(session: Session, seen: Visit) -> Table:
     """Rules and detectors that only say what they would do."""
     rules = [rule.name for rule in seen.watch.rules.limits.rules if rule.shadow]
     rows = tuple((name, "rule", "its plan is told in the decision, and never carried out") for name in rules)
-    empty = ("Nothing runs in shadow.", "A rule with shadow = true says what it would have done, and does nothing.")
+    rows += tuple(_shadow(session, seen, name) for name in seen.watch.rules.shadow)
+    empty = (
+        "Nothing runs in shadow.",
+        "A rule with shadow = true says what it would have done, and does nothing; [[cluster]] shadow names detectors "
+        "and kinds whose findings are only shown.",
+    )
     return Table("shadow", "In shadow", "", ("Name", "What", "=What it does"), rows, empty)
+
+
+def _shadow(session: Session, seen: Visit, name: str) -> tuple[str, str, str]:
+    """A detector or kind in shadow, and what it would have said of late."""
+    since = seen.now - timedelta(days=SHADOW_DAYS)
+    number, newest = findings.shadowed(session, seen.watch.cluster, name, since)
+    said = f"{count(number, 'finding')} in {SHADOW_DAYS} days"
+    last = f"; the newest: {newest.reason}" if newest is not None else ""
+    return name, "kind" if name in seen.watch.catalogue.kinds else "detector", f"{said}{last}"
 
 
 def _guards(seen: Visit) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,20 @@ def test_an_event_opens_an_incident_at_once_without_telemetry(bench: Bench) -> N
     bench.xid(node, 3, 79)
     assert pipeline.observe(bench.watch)
     assert bench.incident().entity_name == f"{node}/gpu3"
+
+
+@pytest.mark.parametrize("name", ["gpu_bus_loss", "kernel/xid", "kernel/xid:gpu_bus_loss"])
+def test_what_is_in_shadow_is_kept_and_shown_and_opens_nothing(bench: Bench, name: str) -> None:
+    bench.watch.rules = replace(bench.watch.rules, shadow=(name,))
+    bench.xid(bench.busy_node(), 3, 79)
+    assert pipeline.observe(bench.watch)
+    (row,) = rows(bench)
+    assert bench.incidents() == [] and row.incident_id is None and row.severity == "info"
+    assert row.reason.startswith("In shadow (would be critical): ")
+    with bench.watch.store.read() as session:
+        number, newest = store_findings.shadowed(session, "main", name, row.raised_at)
+        assert store_findings.shadowed(session, "main", "telemetry/peers", row.raised_at) == (0, None)
+    assert number == 1 and newest is not None and newest.id == row.id
 
 
 def test_a_late_event_opens_nothing(bench: Bench) -> None:

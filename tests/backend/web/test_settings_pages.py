@@ -92,11 +92,14 @@ def test_the_configuration_tells_each_origin_and_no_secret(parts: Parts, tmp_pat
 def test_rules_in_shadow_and_thresholds_of_this_site_are_shown_with_their_sources(parts: Parts) -> None:
     watch = parts.watches["main"]
     limits = replace(watch.rules.limits, rules=(Rule("try it", ("ticket",), shadow=True),))
-    watch.rules = replace(watch.rules, limits=limits)
+    watch.rules = replace(watch.rules, limits=limits, shadow=("telemetry/shape", "job_slow"))
     watch.catalogue = watch.catalogue.with_thresholds({"kernel_soft_s": 17.0})
     page = words(client_of(parts, "viewer").get("/settings/rules").text)
     assert "1 rule of this site; 1 of" in page and "try it rule its plan is told" in page
     assert "kernel_soft_s 17 s this site; else 300" in page
+    assert "telemetry/shape detector 0 findings in 7 days" in page and "job_slow kind 0 findings" in page
+    told = client_of(parts, "viewer").get("/api/v1/settings").json()["shadow"]
+    assert told[0] == {"name": "telemetry/shape", "findings": 0, "newest": ""}
 
 
 def test_an_admin_adds_a_person_who_then_signs_in_and_it_is_audited(reader: Reader, parts: Parts) -> None:
