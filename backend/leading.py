@@ -26,7 +26,10 @@ MOST_TICKS = 100
 
 
 def replica(folder: Path) -> str:
-    """The name of the replica that owns this data folder, made at its first start. Raises OSError."""
+    """The name of the replica that owns this data folder, made at its first start. Raises OSError.
+
+    Only one process works with a data folder (``commands.alone``), so a lease under this name is nobody else's.
+    """
     path = folder / REPLICA
     try:
         name = path.read_text(encoding="ascii").strip()
@@ -85,15 +88,16 @@ class Lead:
 
     def _win(self, term: int) -> None:
         """What the last leader left is loaded before the next tick is judged: ``stale`` asks for it."""
-        watch, self.term = self._watch, term
-        if term > 1:
-            log.info("%s: this process watches now (term %d)", watch.cluster, term)
+        watch = self._watch
         self._reread()
         watch.follow_fleet()
         watch.fence = partial(leases.still, cluster=watch.cluster, term=term)
         watch.stale = True
         proposals.reconsider(watch)
         self._begin()
+        self.term = term  # last: a lease that nothing was begun under is asked for anew at the next step
+        if term > 1:
+            log.info("%s: this process watches now (term %d)", watch.cluster, term)
 
     def _lose(self) -> None:
         self.term = 0

@@ -82,3 +82,18 @@ def test_who_lost_the_lease_ends_before_anything_else(bench: Bench) -> None:
 def test_a_replica_keeps_its_name(tmp_path: Path) -> None:
     first = replica(tmp_path / "new")
     assert replica(tmp_path / "new") == first and replica(tmp_path / "other") != first
+
+
+def test_a_lease_that_nothing_was_begun_under_is_begun_at_the_next_step(bench: Bench) -> None:
+    tries = iter([OSError("the database went away"), None])
+
+    def begin() -> None:
+        if (error := next(tries)) is not None:
+            raise error
+
+    lead = Lead(bench.watch, "one", 5.0, begin, lambda: None)
+    with pytest.raises(OSError):
+        lead.step()
+    assert lead.term == 0
+    lead.step()
+    assert lead.term == 2
