@@ -426,20 +426,8 @@ def _system() -> None:
     """,
         key="cluster kind name",
     )
-    _table(
-        "secret",
-        """
-        name:text value:text created_at:time
-    """,
-        key="name",
-    )
-    _table(
-        "lease",
-        """
-        cluster:text holder:text who:text term:count since:time until:time
-    """,
-        key="cluster",
-    )
+    _table("secret", "name:text value:text created_at:time", key="name")
+    _table("lease", "cluster:text holder:text who:text term:count since:time until:time", key="cluster")
     _table(
         "tasks",
         """
