@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from backend.reliability.expected import (
@@ -162,21 +165,29 @@ def choose(bids: Sequence[Bid], nodes: int, days: float = 1.0) -> list[Choice]:
     """Which jobs to run, at which size, where ``nodes`` do not suffice for all: most worth of effective GPU-hours over
     ``days``, what a change of size takes left out of it (exact, by dynamic programming; ties go to the first; the idea
     is Unicron's, papers.md 6). Cost: sizes of all jobs x nodes. Raises ValueError for a size below 1."""
-    best: list[tuple[float, tuple[Choice, ...]]] = [(0.0, ())] * (nodes + 1)
+    total, seen = np.zeros(nodes + 1), cache(outlook)
+    turns: list[tuple[list[Choice], NDArray[np.int16]]] = []
     for bid in bids:
-        options = [_choice(bid, size, days) for size in sorted(set(bid.sizes or (bid.plan.nodes,))) if size <= nodes]
-        for room in range(nodes, -1, -1):
-            for option in options:
-                if option.nodes > room:
-                    break
-                total, taken = best[room - option.nodes]
-                if total + option.value > best[room][0] + 1e-9:
-                    best[room] = (total + option.value, (*taken, option))
-    return list(best[nodes][1])
+        sizes = sorted(set(bid.sizes or (bid.plan.nodes,)))
+        options = [_choice(bid, size, days, seen) for size in sizes if size <= nodes]
+        before, taken = total, np.full(nodes + 1, -1, np.int16)
+        total = before.copy()
+        for place, option in enumerate(options):
+            with_it = before[: nodes + 1 - option.nodes] + option.value
+            better = with_it > total[option.nodes :] + 1e-9
+            np.copyto(total[option.nodes :], with_it, where=better)
+            np.copyto(taken[option.nodes :], place, where=better, casting="unsafe")
+        turns.append((options, taken))
+    found, room = [], nodes
+    for options, taken in reversed(turns):
+        if (place := int(taken[room])) >= 0:
+            found.append(options[place])
+            room -= options[place].nodes
+    return found[::-1]
 
 
-def _choice(bid: Bid, size: int, days: float) -> Choice:
-    found = outlook(replace(bid.plan, nodes=size, replicas=min(bid.plan.replicas, max(1, size))))
+def _choice(bid: Bid, size: int, days: float, look: Callable[[Plan], Outlook]) -> Choice:
+    found = look(replace(bid.plan, nodes=size, replicas=min(bid.plan.replicas, max(1, size))))
     hours = days * 24 - (0.0 if size == bid.now or not bid.now else bid.plan.restart_s / 3600)
     value = found.ettr * size * bid.plan.gpus_per_node * max(0.0, hours) * bid.worth
     return Choice(bid, size, found.ettr, value)

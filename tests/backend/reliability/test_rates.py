@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -198,3 +199,13 @@ def _worth(bid: Bid, size: int) -> float:
         return 0.0
     hours = 24 - (0 if bid.now in (0, size) else bid.plan.restart_s / 3600)
     return outlook(replace(bid.plan, nodes=size)).ettr * size * 8 * bid.worth * hours
+
+
+def test_the_largest_choice_that_may_be_asked_for_takes_no_longer_than_a_request_may() -> None:
+    plan = Plan(1, 0.0065, 60.0, 300.0)
+    few = [Bid(f"j{i}", plan, 1 + i / 10, tuple(25_000 * k for k in range(1, 11))) for i in range(8)]
+    many = [Bid(f"j{i}", plan, sizes=tuple(1 + i + 3 * k for k in range(64))) for i in range(200)]
+    began = process_time()
+    assert sum(one.nodes for one in choose(few, 250_000)) <= 250_000
+    assert sum(one.nodes for one in choose(many, 1_500)) <= 1_500
+    assert process_time() - began < 5.0
