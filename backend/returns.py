@@ -50,6 +50,9 @@ def give_back(session: Session, watch: Watch, incident: Incident, actor: str = "
     orders = actions.orders_of(session, incident.id or 0)
     if any(o.state in actions.PENDING for o in orders):
         return False
+    if incident.drill:  # it took nothing out, so it gives nothing back
+        close(session, watch, incident, actor)
+        return True
     heir = lifecycle.heir_of(session, incident)
     if heir is not None:
         hand_over(session, incident, heir, watch.clock.now())

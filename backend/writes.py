@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -14,11 +14,11 @@ from backend.identity import limits
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.base import LARGEST_ID
 from backend.model.cluster import Node
-from backend.model.events import Event
+from backend.model.events import Event, Finding
 from backend.model.incidents import Incident
 from backend.model.learning import Label
 from backend.proposals import Conflict
-from backend.store import actions, events, incidents, labels, people, system
+from backend.store import actions, events, findings, incidents, labels, people, system
 from backend.store.claims import claim
 from backend.watch import Watch
 
@@ -159,7 +159,8 @@ def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:
             raise Forbidden(f"{row.node} is drained for this incident; giving it back needs an approver.")
         row.clear_s, row.blind, row.resolving_by = max(row.clear_s, watch.rules.hold_s), False, person.name
         session.add(row)
-        events.append_events(session, watch.cluster, [mended(row, person.name, watch.clock.now())])
+        own = () if row.drill else findings.of_incident(session, incident_id)
+        events.append_events(session, watch.cluster, mended(row, own, person.name, watch.clock.now()))
         returns.give_back(session, watch, row, person.name)
         if row.state != "resolved":
             text = f"{person.name} resolved it; it closes once its node is back."
@@ -168,23 +169,31 @@ def resolve(watch: Watch, incident_id: int, person: Person) -> Incident:
     return row
 
 
-def mended(incident: Incident, by: str, now: datetime) -> Event:
-    """A person's word that a device is mended: codes that would hold until a boot or a reset let go of it."""
-    return Event(
-        cluster=incident.cluster,
-        at=now,
-        received_at=now,
-        namespace="mended",
-        code="person",
-        node=incident.node,
-        entity_kind=incident.entity_kind,
-        entity_id=incident.entity_id,
-        entity_name=incident.entity_name,
-        job=incident.job,
-        text=f"{by} resolved incident {incident.id}.",
-        source="person",
-        dedupe=f"mended:{incident.id}:{incident.revision}",
-    )
+def mended(incident: Incident, own: Iterable[Finding], by: str, now: datetime) -> list[Event]:
+    """A person's word that what was found is mended: codes that would hold until a boot or a reset let go of it, each
+    device's of the kinds in ``own``. Nothing was found for a drill or a failed check: their end mends nothing."""
+    kinds: dict[tuple[str, str, str, str], set[str]] = {}
+    for row in own:
+        kinds.setdefault((row.node, row.entity_kind, row.entity_id, row.entity_name), set()).add(row.kind)
+    return [
+        Event(
+            cluster=incident.cluster,
+            at=now,
+            received_at=now,
+            namespace="mended",
+            code="person",
+            node=node,
+            entity_kind=kind,
+            entity_id=number,
+            entity_name=name,
+            job=incident.job,
+            text=f"{by} resolved incident {incident.id}.",
+            source="person",
+            dedupe=f"mended:{incident.id}:{incident.revision}:{kind}:{number}:{node}",
+            attrs={"kinds": " ".join(sorted(found))},
+        )
+        for (node, kind, number, name), found in sorted(kinds.items())
+    ]
 
 
 def _decision(session: Session, watch: Watch, decision_id: int, person: Person) -> Decision:

@@ -145,6 +145,10 @@ class Event:
     late: bool = False
     attrs: Mapping[str, str] = field(default_factory=dict)
 
+    def mends(self, kind: str) -> bool:
+        """Of a "mended" event: does it end faults of this kind? It names its kinds; one that names none ends all."""
+        return "kinds" not in self.attrs or kind in self.attrs["kinds"].split()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tick:

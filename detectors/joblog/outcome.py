@@ -169,7 +169,7 @@ def _culprit(event: Event, fleet: Fleet) -> Entity | None:
 
 def _mended(row: Any, event: Event) -> bool:
     """A person said that this entity, or its whole node, is mended: what was heard before is over."""
-    if event.at < float(row["since"]):
+    if event.at < float(row["since"]) or not event.mends(str(row["kind"])):
         return False
     same = (event.entity.kind, event.entity.id) == (str(row["entity_kind"]), str(row["entity_id"]))
     return same or (event.entity.kind == "node" and bool(row["node"]) and event.entity.id == str(row["node"]))

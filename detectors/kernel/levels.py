@@ -281,10 +281,13 @@ def _boot(by_owner: Owned, event: Event) -> None:
 
 
 def _mend(by_owner: Owned, event: Event) -> None:
-    """A person said that this device, or this node with all of its own, is mended: what was heard before is over."""
+    """This device, or this node with all of its own, is mended, as far as the event goes: what was heard before is
+    over. A follower of the device goes with what it followed."""
     for owner, rows in by_owner.items():
-        if owner == (event.entity.kind, event.entity.id) or event.entity.kind == "node":
-            by_owner[owner] = [row for row in rows if row.node != event.entity.host or row.last > event.at]
+        same = owner == (event.entity.kind, event.entity.id)
+        if same or event.entity.kind == "node":
+            kept = (r.last > event.at or not (event.mends(r.kind) or (same and r.secondary)) for r in rows)
+            by_owner[owner] = [r for r, stays in zip(rows, kept, strict=True) if stays or r.node != event.entity.host]
 
 
 def _without(rows: list[Row], gone: list[Row]) -> list[Row]:

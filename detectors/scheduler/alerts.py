@@ -127,7 +127,7 @@ def _hear(kept: dict[str, Any], event: Event) -> None:
 
 def _mended(row: Any, event: Event) -> bool:
     """A person said that this entity is mended: what was heard of it before is over."""
-    if event.at < float(row["since"]):
+    if event.at < float(row["since"]) or not event.mends("outside_alert"):
         return False
     same = (event.entity.kind, event.entity.id) == (str(row["entity_kind"]), str(row["entity_id"]))
     return same or (event.entity.kind == "node" and bool(row["node"]) and event.entity.id == str(row["node"]))

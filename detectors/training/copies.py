@@ -75,7 +75,7 @@ class Copies:
         for event in sorted(tick.events, key=lambda e: (e.at, e.seq)):
             if event.namespace == "xid" and event.code in MEMORY_CODES and event.entity.kind == "gpu":
                 _remember(state, event)
-            elif event.namespace == "mended":
+            elif event.namespace == "mended" and event.mends("silent_data_corruption"):
                 _mended(state, event)
         for _, _, some in by_step(rows(tick, STEP, SAVES)):
             at = memory.place(state, some[0])

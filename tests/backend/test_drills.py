@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlmodel import select
 
-from backend import writes
+from backend import sweeps, writes
 from backend.clock import ManualClock
 from backend.facts import Mode
 from backend.model.messages import Message
@@ -59,6 +59,34 @@ def test_a_real_fault_on_the_same_node_has_its_own_incident(sqlite_store: Store,
     bench.turn()
     bench.ticks(2, silent={(node, 3)})
     assert sorted(bool(row.drill) for row in bench.incidents()) == [False, True]
+
+
+def test_the_end_of_a_drill_mends_no_real_fault_of_its_node(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = bench_in(sqlite_store, clock, "act")
+    node = bench.busy_node()
+    drilled = writes.drill(bench.watch, "gpu_ecc_uncorrectable", node, APPROVER)
+    bench.xid(node, 3, 79)
+    bench.turn()
+    bench.ticks(2)
+    assert bench.backend.read(node).out
+    writes.resolve(bench.watch, drilled.id or 0, APPROVER)
+    bench.ticks(8)
+    real = next(row for row in bench.incidents() if not row.drill)
+    assert any("kernel/xid" in key for key in bench.held()) and real.state != "resolved"
+    assert bench.backend.read(node).out and [row.incident_id for row in bench.exclusions()] == [real.id]
+
+
+def test_resolving_one_fault_leaves_another_of_the_same_node(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = bench_in(sqlite_store, clock, "propose")
+    node = bench.busy_node()
+    bench.xid(node, 3, 79)
+    bench.ticks(2)
+    with bench.watch.turn() as session:
+        checked = sweeps.raised(session, bench.watch, "host_hardware", node, f"A check of {node} failed.")
+    writes.resolve(bench.watch, checked.id or 0, APPROVER)
+    bench.ticks(8)
+    states = {row.kind: row.state for row in bench.incidents()}
+    assert states["host_hardware"] == "resolved" and states["gpu_bus_loss"] != "resolved"
 
 
 def test_who_may_begin_one_and_of_what(sqlite_store: Store, clock: ManualClock) -> None:
