@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -20,7 +21,7 @@ from backend.api.problems import Problem
 from backend.api.schemas import journal_body, rows_body, topology_body, write_body
 from backend.clock import unix
 from backend.facts import Batch
-from backend.ingest.alertmanager import alerts_batch
+from backend.ingest.alertmanager import alerts_batch, in_turn, timeless
 from backend.ingest.base import SourceError
 from backend.ingest.bound import REASON, bound, bound_rows, is_its
 from backend.ingest.files import Where
@@ -37,6 +38,7 @@ from backend.ingest.topology_csv import csv_batch
 from backend.ingest.wrap import wrap_batch
 from backend.pipeline import Accepted
 from backend.registry import Parts
+from backend.store import events
 from backend.watch import Watch
 from detectors.kernel.lines import parse
 
@@ -207,6 +209,11 @@ def alertmanager(request: Request, watch: WatchOf, body: Plain) -> Response:
     and ends when it is resolved. Told again they are the same; our own, sent back, are left out."""
     places = frozenset(watch.inventory.fleet.nodes)
     batch, rejects = readable(lambda: alerts_batch(body, unix(watch.clock.now()), places.__contains__))
+    if nodes := sorted({event.host for event in batch.events if timeless(event)}):
+        hold_s = watch.catalogue.limit("alert_hold_s")
+        with watch.store.read() as session:
+            since = watch.clock.now() - timedelta(seconds=hold_s)
+            batch = in_turn(batch, events.last_alerts(session, watch.cluster, nodes, since), hold_s)
     return taken(request, watch, batch, rejects)
 
 

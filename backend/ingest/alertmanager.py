@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -62,6 +63,27 @@ def alerts_batch(body: bytes, now: float, known: Callable[[str], bool]) -> tuple
     return batch, tuple(rejects.told)
 
 
+def timeless(event: RawEvent) -> bool:
+    """Whether its ``dedupe`` holds no time, so that it cannot tell one firing from the next."""
+    return event.dedupe.endswith(":?")
+
+
+def in_turn(batch: Batch, last: Mapping[str, tuple[str, str]], hold_s: float) -> Batch:
+    """Alerts that came without their times: each that changes the state of its alert is another, one that repeats it
+    is the same. ``last``: by fingerprint, (code, dedupe) of the newest event of the last ``hold_s``; what was told
+    before that stands no more."""
+    known, events = dict(last), []
+    for event in batch.events:
+        fingerprint = event.attrs["fingerprint"]
+        code, before = known.get(fingerprint, ("", f"{event.at // hold_s:.0f}"))
+        if timeless(event):
+            follows = hashlib.sha256(before.encode()).hexdigest()[:16]
+            event = replace(event, dedupe=before if code == event.code else f"{event.dedupe}:{follows}")
+        known[fingerprint] = event.code, event.dedupe
+        events.append(event)
+    return replace(batch, events=tuple(events))
+
+
 def _alerts(body: bytes) -> list[Any]:
     try:
         found, _ = loaded(body)
@@ -106,7 +128,7 @@ def _event(alert: Alert, now: float, known: Callable[[str], bool]) -> RawEvent:
         namespace=NAMESPACE,
         code=told,
         text=" ".join(clean(text).split())[:TEXT],
-        dedupe=f"alert:{fingerprint}:{told}:{began}{moment}"[:250],
+        dedupe=f"alert:{fingerprint[:150]}:{told}:{began}{moment}",
         job=job,
         attrs={
             "alert": labels["alertname"][:120],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Table
@@ -12,6 +13,7 @@ from sqlmodel import Session, col, func, select
 
 from backend.model.events import Event
 from backend.store.claims import EVENTS, take_turn
+from backend.store.upsert import portions
 
 #: Rows of one statement: 16 columns each, far below SQLite's limit of 32,766 bound parameters.
 MANY = 500
@@ -67,6 +69,18 @@ def events_of_node(session: Session, cluster: str, node: str, limit: int) -> lis
     """The latest ``limit`` events of one node, newest first."""
     query = select(Event).where(col(Event.cluster) == cluster, col(Event.node) == node)
     return list(session.exec(query.order_by(col(Event.at).desc(), col(Event.id).desc()).limit(limit)))
+
+
+def last_alerts(session: Session, cluster: str, nodes: Sequence[str], since: datetime) -> dict[str, tuple[str, str]]:
+    """(code, dedupe) of the newest event of each alert of these nodes ("" = of none) by fingerprint, from ``since``
+    on."""
+    found: dict[str, tuple[str, str]] = {}
+    for some in portions(nodes):
+        ours = (col(Event.cluster) == cluster, col(Event.node).in_(some), col(Event.at) >= since)
+        query = select(Event.attrs, Event.code, Event.dedupe).where(*ours, col(Event.namespace) == "alert")
+        for attrs, code, dedupe in session.exec(query.order_by(col(Event.id))):
+            found[str(attrs.get("fingerprint", ""))] = code, dedupe
+    return found
 
 
 def last_seq(session: Session, cluster: str) -> int:

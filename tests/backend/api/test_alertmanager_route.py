@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fastapi.testclient import TestClient
 
 from backend import pipeline
@@ -37,3 +39,19 @@ def test_an_alert_is_kept_once_opens_an_incident_and_excludes_nobody(site: Site,
 def test_a_body_without_alerts_is_refused_in_words(local: TestClient) -> None:
     assert "alerts" in problem(local.post(ROUTE, json={"status": "firing"}), 400)["detail"]
     assert "labels.alertname" in problem(local.post(ROUTE, json=posted({"labels": {}})), 422)["detail"]
+
+
+def test_an_alert_without_its_times_fires_again_after_its_end_and_a_repeat_is_none(
+    site: Site, local: TestClient
+) -> None:
+    a_node(site)
+    fires = {name: value for name, value in ALERT.items() if name not in ("startsAt", "endsAt")}
+    ends = {**fires, "status": "resolved"}
+    told = [fires, fires, ends, ends, fires, fires, ends, fires]
+    found = [local.post(ROUTE, json=posted(each)).json() for each in told]
+    assert [one["accepted"] for one in found] == [1, 0, 1, 0, 1, 0, 1, 1]
+    both = local.post(ROUTE, json=posted(ends, fires)).json()
+    assert both["accepted"] == 2
+    hold = timedelta(seconds=site.watch.catalogue.limit("alert_hold_s") + 60)
+    site.clock.set(site.clock.now() + hold)
+    assert local.post(ROUTE, json=posted(fires)).json()["accepted"] == 1, "what stood before stands no more"
