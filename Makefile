@@ -14,7 +14,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults test-mutations sbom audit fuzz clean score-training test-training
+.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-browser-matrix test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults test-mutations sbom audit fuzz clean score-training test-training
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -145,6 +145,10 @@ test-kubernetes: $(STAMP)
 	$(BIN)/python -m tests.services.kube_build '$(KUBE)'
 	WATCHKEEPER_KUBE='$(KUBE)' $(BIN)/python -m pytest -m slow tests/services/test_kube.py \
 	  tests/backend/act/test_kubernetes.py tests/backend/ingest/test_kubernetes_real.py
+
+# Slow, run by hand (10 minutes): every page at four widths in both themes against axe-core, and no page scrolls sideways.
+test-browser-matrix: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/browser
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

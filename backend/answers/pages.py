@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, func, select
 
 from backend.answers.fleet_state import FleetState, Sight, fleet_state
 from backend.answers.healthy_day import Step, healthy_day
@@ -16,7 +16,7 @@ from backend.model.actions import Decision, Order
 from backend.model.cluster import Device, Node
 from backend.model.events import Finding
 from backend.model.incidents import Incident
-from backend.store import actions, cluster, findings, incidents
+from backend.store import actions, cluster, incidents, stands
 
 #: Rows of one page of the list of incidents.
 PAGE = 50
@@ -60,18 +60,19 @@ class NowAnswer:
 
 
 def rail(session: Session, name: str, now: datetime) -> Rail:
-    nodes = session.exec(
-        select(Node.expected_gpus).where(col(Node.cluster) == name, col(Node.retired_at).is_(None))
-    ).all()
-    gpus = select(Device.id).where(
-        col(Device.cluster) == name, col(Device.kind) == "gpu", col(Device.retired_at).is_(None)
+    expected = select(func.count(), func.coalesce(func.sum(Node.expected_gpus), 0)).select_from(Node)
+    nodes, size = session.exec(expected.where(col(Node.cluster) == name, col(Node.retired_at).is_(None))).one()
+    gpus = (
+        select(func.count())
+        .select_from(Device)
+        .where(col(Device.cluster) == name, col(Device.kind) == "gpu", col(Device.retired_at).is_(None))
     )
     return Rail(
         open=incidents.count_live(session, name),
         waiting=len(actions.proposed(session, name)),
         pulses=pulses(session, name, now),
-        nodes=len(nodes),
-        gpus=max(sum(nodes), len(session.exec(gpus).all())),
+        nodes=nodes,
+        gpus=max(int(size), session.exec(gpus).one()),
     )
 
 
@@ -92,13 +93,10 @@ def now_answer(session: Session, name: str, now: datetime, sight: Sight) -> NowA
 def standing(session: Session, rows: Sequence[Incident]) -> tuple[Standing, ...]:
     """Loudest first; of the same severity what waits for a person comes first, then the oldest."""
     severity = ("critical", "high", "warning", "info")
+    decided, ordered = stands.told_decisions(session, rows), stands.orders_of(session, rows)
+    causes = stands.causes_of(session, rows)
     found = [
-        Standing(
-            row,
-            actions.told_decision(session, row),
-            actions.orders_of(session, row.id or 0),
-            [f for f in findings.of_incident(session, row.id or 0) if not f.victim],
-        )
+        Standing(row, decided.get(row.id or 0), ordered.get(row.id or 0, ()), causes.get(row.id or 0, ()))
         for row in rows
     ]
     return tuple(sorted(found, key=lambda s: (severity.index(s.incident.severity), not s.waits, s.incident.opened_at)))
@@ -123,4 +121,5 @@ def listed(session: Session, name: str, show: str, before: int | None) -> tuple[
         return tuple(row for row in rows if show == "open" or row.waits)
     states = ("resolved",) if show == "resolved" else ()
     page = incidents.page(session, name, states, PAGE, before)
-    return tuple(Standing(row, actions.told_decision(session, row)) for row in page)
+    decided = stands.told_decisions(session, page)
+    return tuple(Standing(row, decided.get(row.id or 0)) for row in page)

@@ -52,7 +52,15 @@ class Pulses:
 
 
 def pulses(session: Session, name: str, now: datetime) -> Pulses:
-    """The pulse of one cluster and of what all clusters share."""
+    """The pulse of one cluster and of what all clusters share; asked once in a session, for pages tell it often."""
+    asked = ("pulses", name, now)
+    if asked not in session.info:
+        session.info[asked] = _read(session, name, now)
+    found: Pulses = session.info[asked]
+    return found
+
+
+def _read(session: Session, name: str, now: datetime) -> Pulses:
     rows = [pulse(beat, now) for beat in system.beats(session) if beat.cluster in ("", name)]
     waiting: dict[str, int] = {}
     for (_, state), count in messages.outbox_counts(session, name).items():

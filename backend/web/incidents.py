@@ -16,6 +16,8 @@ from frontend import sentences
 from frontend.contexts import Count, Incidents, Link
 from frontend.words import ago, first
 
+#: Rows of open incidents on a page; in a storm the loudest stand on the first.
+MOST = 200
 SHOW = ("open", "waiting", "resolved", "all")
 
 
@@ -23,22 +25,30 @@ def router(pages: Environment) -> APIRouter:
     found = APIRouter()
 
     @found.get("/incidents")
-    def incidents(seen: Annotated[Visit, Depends(visit)], show: str = "open", before: str = "") -> Response:
+    def incidents(
+        seen: Annotated[Visit, Depends(visit)], show: str = "open", before: str = "", skip: str = ""
+    ) -> Response:
         which = show if show in SHOW else "open"
         older = int(before) if before.isdecimal() and len(before) < 16 else None
         with seen.parts.store.read() as session:
-            return page(seen, pages, context(session, seen, which, older))
+            return page(
+                seen,
+                pages,
+                context(session, seen, which, older, int(skip) if skip.isdecimal() and len(skip) < 8 else 0),
+            )
 
     return found
 
 
-def context(session: Session, seen: Visit, show: str, before: int | None) -> Incidents:
+def context(session: Session, seen: Visit, show: str, before: int | None, skip: int = 0) -> Incidents:
     name = seen.watch.cluster
     live = theirs(session, seen, listed(session, name, "open", None))
     waiting = [s for s in live if s.waits]
     rows = {"open": live, "waiting": tuple(waiting)}.get(show) or theirs(
         session, seen, listed(session, name, show, before)
     )
+    next_ = skip + MOST if show in ("open", "waiting") and len(rows) > skip + MOST else 0
+    rows = rows[skip : skip + MOST] if show in ("open", "waiting") else rows
     closed = last_closed(session, name)
     ended = f"The last one closed {ago(closed, seen.now)}." if closed else "None has ever been open here."
     mine = seen.right("approver", "decide").allowed
@@ -49,7 +59,7 @@ def context(session: Session, seen: Visit, show: str, before: int | None) -> Inc
         lede=lede(live[0].incident.headline if live else "", ended),
         filters=filters(seen, show, len(live), len(waiting)),
         rows=tuple(cells.incident_row(s, seen) for s in rows),
-        older=seen.link("/incidents", show=show, before=older) if older else "",
+        older=seen.link("/incidents", show=show, before=older, skip=str(next_ or "")) if older or next_ else "",
         empty=ended,
     )
 
