@@ -13,6 +13,7 @@ from backend.model.actions import Order
 from backend.model.cluster import Node
 from backend.model.incidents import Incident
 from backend.store import actions, incidents, system
+from backend.store import checks as results
 from backend.store.claims import Conflict
 from backend.telling import announce
 from backend.watch import Watch
@@ -34,11 +35,25 @@ def settle_returns(watch: Watch) -> bool:
     for incident_id in ready:
         with watch.turn() as session:
             incident = session.get_one(Incident, incident_id)
+            if still_fails(session, watch, incident):
+                continue
             if lifecycle.seen_clear(incident, watch.rules.hold_s):
                 moved |= give_back(session, watch, incident, incident.resolving_by)
     if moved:
         watch.changes.nudge()
     return moved
+
+
+def still_fails(session: Session, watch: Watch, incident: Incident) -> bool:
+    """A check that failed holds its incident until it passes or a person says that it is mended, however busy the
+    sweep is with other nodes. The time that it must be clear begins anew."""
+    known = {check.name for check in watch.checks}
+    failing = results.failing(session, watch.cluster) if known and not incident.resolving_by else ()
+    if not any(row.incident_id == incident.id and row.name in known for row in failing):
+        return False
+    incident.clear_s = 0.0
+    session.add(incident)
+    return True
 
 
 def give_back(session: Session, watch: Watch, incident: Incident, actor: str = "") -> bool:

@@ -106,6 +106,14 @@ def test_a_node_that_fails_opens_one_incident_that_stays_until_the_check_passes(
     assert not opened(bench)
 
 
+def test_a_failed_check_holds_its_node_while_the_sweep_is_busy_elsewhere(bench: Bench) -> None:
+    bad = idle(bench)[0]
+    swept(bench, GEMM, Said((bad,)))
+    bench.ticks(8)  # two minutes of another check, in which no sweep looks at what must hold
+    (row,) = opened(bench)
+    assert row.node == bad and [e.node for e in bench.exclusions()] == [bad]
+
+
 def test_pair_tests_name_the_one_that_fails_with_everybody(bench: Bench) -> None:
     names = idle(bench)
     if len(names) < 4:
