@@ -80,7 +80,8 @@ DOES = {1.0: "computes", 2.0: "steps", 3.0: "waits for its input"}
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Thresholds: all that begin with pace_, and training_forget_s, training_change_share. A job that the fleet once
-    had and has no more has ended: that is no hang."""
+    had and has no more has ended: that is no hang. Of a run without a job nobody tells the end: its silence is INFO,
+    unless some of its ranks stayed behind."""
 
     catalogue: Catalogue = field(repr=False)
     needs: frozenset[Need] = frozenset({STEP, SAVES})
@@ -272,8 +273,10 @@ class Pace:
         ]
         evidence += [Evidence("Ranks behind", who, f"step {int(step):,}")] if who else []
         score, since = (0.6 if state.run_seen[at] else 0.5), float(state.hang_since[at])
-        # Steps alone are one witness: an unusual pause opens nothing until it lasts, or others say so too.
-        severity = Severity.HIGH if state.hang_sure[at] or who else Severity.INFO
+        # Steps alone are one witness: an unusual pause opens nothing until it lasts, or others say so too. And a run
+        # that names no job of the fleet may as well have finished: nobody would tell.
+        lasts = bool(state.hang_sure[at]) and bool(state.run_seen[at])
+        severity = Severity.HIGH if lasts or who else Severity.INFO
         return Finding(self.name, "job_hang", _job(state, at, fleet), severity, score, since, reason, tuple(evidence))
 
     def _slow(self, state: PaceState, at: int, fleet: Fleet) -> Finding:

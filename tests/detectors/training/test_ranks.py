@@ -10,7 +10,7 @@ import pytest
 
 from detectors.catalogue import load
 from detectors.detector import Detector
-from detectors.model import Event, Finding, Tick
+from detectors.model import Event, Finding, Severity, Tick
 from detectors.training.collectives import Collectives
 from detectors.training.copies import Copies
 from detectors.training.matrix import syndromes
@@ -114,6 +114,18 @@ def test_a_job_that_the_fleet_has_no_more_has_ended_and_does_not_hang() -> None:
         detector.step(state, Tick(T0 + 2 * step, events=(row("r", T0 + 2 * step, step, {"loss": 2.0}),)), fleet)
     assert [f.kind for f in detector.step(state, Tick(T0 + 400), fleet).findings] == ["job_hang"]
     assert not detector.step(state, Tick(T0 + 401), fleet_of(2, 2, {})).findings
+
+
+@pytest.mark.parametrize(("jobs", "loud"), [({}, Severity.INFO), ({"7": range(2)}, Severity.HIGH)])
+def test_a_run_that_falls_silent_is_loud_only_where_the_fleet_knows_its_job(
+    jobs: dict[str, range], loud: Severity
+) -> None:
+    detector, fleet = Pacing(load()), fleet_of(2, 2, jobs)
+    state = detector.start(fleet)
+    for step in range(120):
+        detector.step(state, Tick(T0 + 2 * step, events=(row("r", T0 + 2 * step, step, {"loss": 2.0}),)), fleet)
+    found = detector.step(state, Tick(T0 + 12_000), fleet).findings
+    assert [(f.kind, f.severity) for f in found] == [("job_hang", loud)]
 
 
 @pytest.mark.parametrize(
