@@ -1,5 +1,5 @@
-"""What belongs to an ordinary day raises nothing above info: heat of the afternoon, phases of a job, another job, another
-kind of work, a wave of new drivers, maintenance."""
+"""What belongs to an ordinary day raises nothing above info: heat of the afternoon, phases of a job, another job or
+another kind of work, a wave of new drivers, maintenance."""
 
 from __future__ import annotations
 
