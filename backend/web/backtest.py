@@ -154,7 +154,7 @@ def of_all(session: Session, seen: Visit, told: Told | None, before: int, fields
     if going is not None:
         said = f"Backtest {going.id} is running: {going.share * 100:.0f} % done."
     elif done is not None:
-        said = f"Backtest {done.id}: {done.result['sentence']}"
+        said = f"Backtest {done.id}: {done.result.get('sentence', 'done.')}"
     return BacktestPage(
         frame=frame(
             session, seen, "Backtest", (Link("Backtest", ""),), seen.link("/api/v1/backtests"), told,
@@ -190,7 +190,7 @@ def of_one(session: Session, seen: Visit, number: int, told: Told | None) -> Bac
 
 def _answer(row: Task) -> str:
     if row.state == "done":
-        return f"{row.result['sentence']}{' It is in force.' if row.adopted_at else ''}"
+        return f"{row.result.get('sentence', 'Done.')}{' It is in force.' if row.adopted_at else ''}"
     if row.state == "failed":
         return f"It failed: {row.said}"
     if row.state == "running":

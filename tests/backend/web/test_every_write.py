@@ -71,7 +71,7 @@ class World:
             for old in tasks.open_ones(session, "main"):
                 session.delete(old)  # only so many may wait
         row = Task(cluster="main", kind="backtest", at=now, by="x", asked=asked, state=state,
-                   result={"sentence": "No difference."}, adopted_at=now if adopted else None)  # fmt: skip
+                   adopted_at=now if adopted else None)  # fmt: skip
         return rows.add(self.site, row)
 
     def token(self) -> int:
