@@ -124,15 +124,15 @@ class Feed:
             number, offset = files[0], 0
         rows: list[dict[str, Any]] = []
         while len(rows) < most:
-            offset, whole = self._read(number, offset, most - len(rows), rows)
+            offset, whole = self._read(number, offset, most - len(rows), rows, last=number >= files[-1])
             if not whole or number >= files[-1]:
                 break
             number, offset = number + 1, 0
-        self._drop_before(number)
         return rows, Place(name, number, offset)
 
-    def _read(self, number: int, offset: int, most: int, rows: list[dict[str, Any]]) -> tuple[int, bool]:
-        """Whole rows of one file into ``rows``. Returns where they end, and whether that is the file's end."""
+    def _read(self, number: int, offset: int, most: int, rows: list[dict[str, Any]], *, last: bool) -> tuple[int, bool]:
+        """Whole rows of one file into ``rows``. Returns where they end, and whether that is the file's end: of one that
+        is not the ``last`` also what a crash tore off, since nobody will end that row."""
         try:
             with self._path(number).open("rb") as file:
                 file.seek(offset)
@@ -145,13 +145,19 @@ class Feed:
                 if isinstance(row := orjson.loads(line), dict):
                     rows.append(row)
         taken = sum(map(len, lines)) + len(lines)
+        if not last and taken == piece.rfind(b"\n") + 1:
+            taken = len(piece) if len(piece) < PIECE_BYTES else taken
         return offset + taken, taken == len(piece) and len(piece) < PIECE_BYTES
 
-    def _drop_before(self, number: int) -> None:
-        """Files that were read; the one before is left for a watch that goes back to its last saved place."""
-        for old in self._files():
-            if old < number - 1:
-                self._path(old).unlink(missing_ok=True)
+    def drop_before(self, place: Place) -> None:
+        """Let go of the files before a place that is saved: a watch that goes back reads from there."""
+        files = self._files()
+        if not files or place.feed != self._name():
+            return
+        for number in files:
+            if number < place.number:
+                with suppress(OSError):  # it stays, and is tried again
+                    self._path(number).unlink()
 
     def _files(self) -> list[int]:
         return sorted(int(path.stem) for path in self._folder.glob("*.jsonl") if path.stem.isdecimal())

@@ -270,6 +270,8 @@ class Watch:
             self.saved_at = tick.at
             self.saved_epoch = self.fleet.epoch if self.fleet is not None else self.saved_epoch
             self.unsaved.clear()
+            if self.feed is not None:
+                self.feed.drop_before(self.place)
         elif telemetry:
             self.unsaved.append(tick)
 

@@ -52,6 +52,30 @@ def test_a_row_that_a_crash_tore_costs_no_other(tmp_path: Path) -> None:
     assert [row["n"] for row in feed.read(Place(), 10)[0]] == [1, 3]
 
 
+def test_a_torn_row_at_the_end_of_a_file_stops_nothing_that_follows(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, file_bytes=20)
+    feed.append([{"n": 1}])
+    with (tmp_path / "00000001.jsonl").open("ab") as file:
+        file.write(b'{"n": 2, "at": 17723')
+    first, place = feed.read(Place(), 10)
+    feed.append([{"n": 3}])
+    rest, end = feed.read(place, 1)
+    assert [row["n"] for row in first + rest] == [1, 3]
+    assert feed.read(end, 10) == ([], end)
+    assert [row["n"] for row in feed.read(Place(), 10)[0]] == [1, 3]
+
+
+def test_rows_that_were_read_stay_until_their_place_is_saved(tmp_path: Path) -> None:
+    feed, saved = Feed(tmp_path, file_bytes=20), Place()
+    for n in range(10):
+        feed.append([{"n": n, "more": "x" * 20}])
+    rows, place = feed.read(saved, 100)
+    assert feed.read(saved, 100)[0] == rows, "a watch whose commit failed goes back"
+    feed.drop_before(place)
+    assert len(list(tmp_path.glob("*.jsonl"))) == 1
+    assert feed.lost == 0
+
+
 def test_a_place_in_the_feed_of_another_host_stands_for_the_end_of_this_one(tmp_path: Path) -> None:
     feed = Feed(tmp_path)
     feed.append([{"n": 1}])
