@@ -113,14 +113,26 @@ def _places(folder: Path, wanted: Collection[str]) -> dict[str, int]:
     with (folder / "names").open("ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        known = {name: place for place, name in enumerate(_names(file.read()))}
-        new = sorted(set(wanted) - set(known))[: max(0, MOST_NAMES - len(known))]
-        file.write(b"".join(orjson.dumps(name) + b"\n" for name in new))
-    return known | {name: len(known) + place for place, name in enumerate(new)}
+        raw = file.read()
+        names = _names(raw)
+        known = {name: place for place, name in enumerate(names) if name}
+        new = sorted(set(wanted) - set(known))[: max(0, MOST_NAMES - len(names))]
+        torn = b"\n" if raw and not raw.endswith(b"\n") else b""
+        if new:
+            file.write(torn + b"".join(orjson.dumps(name) + b"\n" for name in new))
+    return known | {name: len(names) + place for place, name in enumerate(new)}
 
 
 def _names(raw: bytes) -> list[str]:
-    return [str(orjson.loads(line)) for line in raw.splitlines() if line.endswith(b'"')]
+    """The texts by their places; one that a crash tore is "" and keeps its place."""
+    return [_name(line) for line in raw.removesuffix(b"\n").split(b"\n")] if raw else []
+
+
+def _name(line: bytes) -> str:
+    try:
+        return str(orjson.loads(line))
+    except orjson.JSONDecodeError:
+        return ""
 
 
 def records(file: Path, kind: np.dtype[Any], start: float, end: float) -> NDArray[Any]:

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,21 @@ def test_a_segment_torn_by_a_crash_is_read_up_to_its_last_whole_record(tmp_path:
             file.write(b"torn")
     trained.append(rows([3], ess=0.5))
     assert sorted(traces.cells_of([folder], "ess", T, T + 99).value.tolist()) == [0.5, 0.8, 0.8]
+
+
+@pytest.mark.parametrize("torn", [b'"', b'"ent', b'"a"b"', b'"kl"', b"\xff\n"])
+def test_a_name_torn_by_a_crash_costs_no_other_name_and_no_push(tmp_path: Path, torn: bytes) -> None:
+    trained = Trained(tmp_path)
+    trained.append(rows([1], ess=0.8))
+    (folder,) = trained.folders("r", (), T, T + 99)
+    with (folder / "names").open("ab") as file:
+        file.write(torn)
+    assert traces.signals_in([folder]) == {"ess": False}
+    trained.append(rows([2], kl=0.1, ess=0.7))
+    trained.append(rows([3], kl=0.2))
+    assert traces.signals_in([folder]) == {"ess": False, "kl": False}
+    assert traces.cells_of([folder], "ess", T, T + 99).value.tolist() == [0.8, 0.7]
+    assert traces.cells_of([folder], "kl", T, T + 99).value.tolist() == [0.1, 0.2]
 
 
 def test_steps_that_go_back_are_counted_as_work_done_again(tmp_path: Path) -> None:
