@@ -11,6 +11,7 @@ from detectors.joblog.loops import Loops
 from detectors.joblog.outcome import outcome
 from detectors.kernel.levels import families
 from detectors.scheduler.alerts import Alerts
+from detectors.scheduler.controller import Controller
 from detectors.scheduler.nodes import Nodes
 from detectors.telemetry.disks import Disks
 from detectors.telemetry.failslow import FailSlow
@@ -39,6 +40,7 @@ def detectors(catalogue: Catalogue, thresholds: Mapping[str, float] | None = Non
         Silence(tuned),
         Frozen(tuned),
         Nodes(tuned),
+        Controller(tuned),
         Alerts(tuned),
         Peers(tuned),
         Own(tuned),

@@ -115,6 +115,8 @@ def _said(fleet: Fleet, place: int, at: float) -> list[Event]:
         said.append(Event(at - 1.0, entity(fleet, "gpu-0002"), "slurm", "node_down", "", place))
     if place == 26:
         said.append(replace(verdict(fleet, "gpu-0001", at - 1.0, "ecc_uncorrectable"), seq=place))
+    if place in (27, 28, 29):
+        said.append(Event(at - 1.0, entity(fleet, f"gpu-{place - 26:04d}"), "slurm", "controller_lost", "", place))
     if place in (31, 33, 35):
         tried = {"job": "48300", "run": "atlas", "user": "ada", "started": f"{at - 61.0:.0f}", "exclude": "no"}
         said.append(replace(verdict(fleet, "", at - 1.0, "python_exception", more=tried), seq=place))

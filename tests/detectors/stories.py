@@ -65,6 +65,7 @@ SAID = (
     ("slurm", "node_state", "RESUME"),
     ("slurm", "node_reason", ""),
     ("slurm", "node_back", ""),
+    ("slurm", "controller_lost", ""),
     ("k8s", "NodeNotReady", ""),
     ("k8s", "NodeReady", ""),
 )
