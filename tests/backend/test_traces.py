@@ -65,6 +65,17 @@ def test_a_name_torn_by_a_crash_costs_no_other_name_and_no_push(tmp_path: Path, 
     assert traces.cells_of([folder], "kl", T, T + 99).value.tolist() == [0.1, 0.2]
 
 
+def test_a_row_that_was_told_twice_is_one_and_one_that_says_more_is_another(tmp_path: Path) -> None:
+    trained = Trained(tmp_path)
+    same = [StepFacts(T, "r", "7", 1, 2.0, rank=rank) for rank in (0, 1, 2)]
+    trained.append([*rows([1, 2, 3, 4, 5]), *same])
+    trained.append([*rows([1, 2, 3, 4, 5]), *same])
+    trained.append([StepFacts(T, "r", "7", 1, grad_norm=0.5)])
+    trace = trained.trace(trained.folders("r", (), T, T + 99), T, T + 99)
+    assert len(trace) == 9
+    assert sorted(trace.rank.tolist()) == [-1] * 6 + [0, 1, 2]
+
+
 def test_steps_that_go_back_are_counted_as_work_done_again(tmp_path: Path) -> None:
     trained = Trained(tmp_path)
     trained.append(rows([100, 110, 120, 101, 111, 121, 131, 121, 131]))
