@@ -23,6 +23,7 @@ from backend.model.incidents import Incident
 from backend.model.work import Attempt
 from backend.store import cluster as rows
 from backend.store import labels, system
+from backend.store.incidents import real
 from backend.store.merging import OVER
 from backend.watch import Watch
 
@@ -138,7 +139,7 @@ def troubles_of(session: Session, cluster: str, attempt: Attempt, nodes: Sequenc
     """Incidents about the job, its nodes, or what all jobs share, that were open while this attempt ran."""
     if attempt.start is None:
         return []
-    query = select(Incident).where(col(Incident.cluster) == cluster, col(Incident.opened_at) >= attempt.start - BEFORE)
+    query = real(cluster).where(col(Incident.opened_at) >= attempt.start - BEFORE)
     if attempt.end is not None:
         query = query.where(col(Incident.opened_at) <= attempt.end + AFTER)
     found = session.exec(query.order_by(col(Incident.id))).all()

@@ -15,6 +15,7 @@ from backend.model.actions import Decision, Exclusion, Order
 from backend.model.incidents import Incident
 from backend.model.learning import Label
 from backend.store import actions
+from backend.store.incidents import real
 from backend.store.upsert import portions
 
 #: Only these bind anybody (contracts.md, "Binding").
@@ -201,7 +202,7 @@ def _later(session: Session, cluster: str, rows: Sequence[Exclusion]) -> default
     found: defaultdict[str, list[Incident]] = defaultdict(list)
     since = min((row.created_at for row in rows), default=None)
     for some in portions(sorted({row.node for row in rows})):
-        query = select(Incident).where(col(Incident.cluster) == cluster, col(Incident.node).in_(some))
+        query = real(cluster).where(col(Incident.node).in_(some))
         query = query.where(col(Incident.opened_at) > since, col(Incident.entity_kind).not_in(("job", "run", "rank")))
         for row in session.exec(query.order_by(col(Incident.opened_at))):
             if not row.kind.startswith("telemetry_"):

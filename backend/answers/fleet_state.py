@@ -114,7 +114,7 @@ def fleet_state(session: Session, name: str, now: datetime, sight: Sight) -> Fle
         *(t for row in nodes for t in of_node(row, now - timedelta(seconds=sight.stale_s))),
         *of_telemetry(nodes, telemetry(pulses(session, name, now)), now),
         *of_samples(devices, slots, nodes, sight, now),
-        *of_incidents(incidents.live(session, name), slots),
+        *of_incidents(incidents.live_real(session, name), slots),
         *of_exclusions(actions.live_exclusions(session, name, now)),
         *of_findings(findings.active(session, name), slots),
     ]

@@ -15,6 +15,7 @@ from backend.model.cluster import Device, Node
 from backend.model.events import Event
 from backend.model.incidents import Incident
 from backend.security.redact import MASK, redact
+from backend.store.incidents import real
 
 #: Events that speak of hardware; what jobs and schedulers said stays here.
 NAMESPACES = ("xid", "sxid", "goe", "afid", "dcgm", "aer", "nic", "mce", "edac", "pcie", "power", "thermal")
@@ -59,8 +60,7 @@ def hardware(session: Session, cluster: str, only: Collection[str], since: datet
 def _incidents(
     session: Session, cluster: str, mine: Collection[str], others: Collection[str], since: datetime, until: datetime
 ) -> tuple[dict[str, Any], ...]:
-    query = select(Incident).where(
-        col(Incident.cluster) == cluster,
+    query = real(cluster).where(
         col(Incident.opened_at) >= since,
         col(Incident.opened_at) < until,
         col(Incident.entity_kind).in_(KINDS),

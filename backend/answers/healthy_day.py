@@ -12,6 +12,7 @@ from sqlmodel import Session, col, or_, select
 from backend.answers.fleet_state import FleetState, Slots, Trouble
 from backend.model.actions import Exclusion
 from backend.model.incidents import Incident
+from backend.store.incidents import real
 
 DAY = timedelta(hours=24)
 
@@ -89,9 +90,7 @@ def _span_of(t: Trouble, slots: Slots) -> Span:
 def _incident_spans(session: Session, name: str, start: datetime, slots: Slots) -> Iterator[Span]:
     ended = or_(col(Incident.closed_at).is_(None), col(Incident.closed_at) > start)
     loud = (col(Incident.severity) != "info", col(Incident.entity_kind).in_(("gpu", "node")))
-    rows: Sequence[Incident] = session.exec(
-        select(Incident).where(col(Incident.cluster) == name, ended, *loud).order_by(col(Incident.id))
-    ).all()
+    rows: Sequence[Incident] = session.exec(real(name).where(ended, *loud).order_by(col(Incident.id))).all()
     for row in rows:
         gpus = _gpus(slots, row.node, row.entity_id if row.entity_kind == "gpu" else "")
         yield Span(gpus, row.opened_at, row.closed_at, row.headline)

@@ -121,6 +121,7 @@ def _alike(session: Session, row: Incident, now: datetime) -> Alike:
             col(Incident.cluster) == row.cluster,
             col(Incident.kind) == row.kind,
             col(Incident.id) != row.id,
+            col(Incident.drill) == "",
             col(Incident.opened_at) >= since,
         )
     ).all()

@@ -144,7 +144,7 @@ class Answer:
 
 def snapshot(session: Session, cluster: str, now: datetime, fresh_s: float = FRESH_S) -> Snapshot:
     """Read all of it in one session, so that the parts agree with each other."""
-    live = [row for row in incidents.live(session, cluster) if not row.drill]
+    live = incidents.live_real(session, cluster)
     proposals, held = actions.standing(session, cluster), actions.live_exclusions(session, cluster, now)
     planned = {node: plan for plan in reversed(proposals) for node in kept_from(plan)}
     return Snapshot(

@@ -138,7 +138,7 @@ def _cluster(found: Samples, parts: Parts, cluster: str, now: datetime) -> None:
     labels = {"cluster": cluster}
     with parts.store.read() as session:
         lease = leases.lease(session, cluster)
-        live = incidents.live(session, cluster)
+        live = incidents.live_real(session, cluster)
         held = {row.node for row in actions.live_exclusions(session, cluster, now)}
         waiting = len(actions.proposed(session, cluster))
         stopped = system.kill_switch(session, cluster)

@@ -18,6 +18,7 @@ from backend.model.past import Version
 from backend.reliability.history import ExclusionSpan, History, StepTable
 from backend.store.accounting import attempts_since, verdicts_since
 from backend.store.cluster import node_facts
+from backend.store.incidents import real
 from backend.store.outages import outages
 from detectors.joblog.outcome import RESEMBLANCE
 from detectors.joblog.rules import UNKNOWN
@@ -89,8 +90,7 @@ def classes_of(verdicts: Iterable[Event]) -> dict[tuple[str, int], str]:
 
 def _incidents(session: Session, cluster: str, since: datetime) -> list[Incident]:
     lasted = or_(col(Incident.closed_at) >= since, col(Incident.closed_at).is_(None))
-    real = (col(Incident.cluster) == cluster, lasted, col(Incident.drill) == "")
-    return list(session.exec(select(Incident).where(*real).order_by(col(Incident.id))))
+    return list(session.exec(real(cluster).where(lasted).order_by(col(Incident.id))))
 
 
 def _versions(session: Session, cluster: str) -> list[VersionFacts]:

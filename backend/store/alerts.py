@@ -12,7 +12,7 @@ from sqlmodel import Session, col, or_, select
 from backend.model.actions import Decision
 from backend.model.alerts import AlertGroup, AlertMember, Silence
 from backend.model.incidents import Incident
-from backend.store.incidents import LIVE
+from backend.store.incidents import LIVE, real
 from backend.store.upsert import portions
 
 #: Kinds of entities that may speak for what hangs on them.
@@ -98,13 +98,14 @@ def openings(session: Session, incident: Incident, since: datetime) -> tuple[dat
         col(Incident.entity_id) == incident.entity_id,
         col(Incident.opened_at) >= since,
         col(Incident.opened_at) <= incident.opened_at,
+        (col(Incident.drill) == "") | (col(Incident.id) == incident.id),
     )
     return tuple(session.exec(select(Incident.opened_at).where(*same).order_by(col(Incident.opened_at))).all())
 
 
 def may_speak(session: Session, cluster: str, kinds: Sequence[str]) -> list[Incident]:
     """Live incidents of places, and those of a kind that one of these patterns fits. Oldest first."""
-    query = select(Incident).where(col(Incident.cluster) == cluster, col(Incident.state).in_(LIVE))
+    query = real(cluster).where(col(Incident.state).in_(LIVE))
     if not any(mark in kind for kind in kinds for mark in "*?["):
         query = query.where(or_(col(Incident.entity_kind).in_(PLACES), col(Incident.kind).in_(kinds)))
     found = session.exec(query.order_by(col(Incident.id))).all()

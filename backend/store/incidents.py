@@ -7,11 +7,23 @@ from datetime import datetime
 from typing import Any
 
 from sqlmodel import Session, col, func, or_, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from backend.model.base import LARGEST_ID
 from backend.model.incidents import Entry, Incident
 
 LIVE = ("open", "acknowledged", "mitigated")
+
+
+def real(cluster: str) -> SelectOfScalar[Incident]:
+    """Incidents of what happened: without drills, of which nobody but the decide loop, its orders and the pages of
+    incidents may hear. Whoever tells an owner, a vendor or a report of incidents begins here."""
+    return select(Incident).where(col(Incident.cluster) == cluster, col(Incident.drill) == "")
+
+
+def live_real(session: Session, cluster: str) -> Sequence[Incident]:
+    """Real incidents that are not resolved, oldest first."""
+    return session.exec(real(cluster).where(col(Incident.state).in_(LIVE)).order_by(col(Incident.id))).all()
 
 
 def live(session: Session, cluster: str) -> Sequence[Incident]:
@@ -36,11 +48,7 @@ def live_on(session: Session, cluster: str, node: str) -> Sequence[Incident]:
 def foldable(session: Session, cluster: str, closed_after: datetime) -> Sequence[Incident]:
     """Live incidents and those closed since ``closed_after``: where a late victim may still belong."""
     recent = or_(col(Incident.state).in_(LIVE), col(Incident.closed_at) >= closed_after)
-    return session.exec(
-        select(Incident)
-        .where(col(Incident.cluster) == cluster, recent, col(Incident.drill) == "")
-        .order_by(col(Incident.id))
-    ).all()
+    return session.exec(real(cluster).where(recent).order_by(col(Incident.id))).all()
 
 
 def struck(session: Session, cluster: str, since: datetime) -> frozenset[str]:

@@ -11,6 +11,7 @@ from backend.facts import AttemptFacts
 from backend.model.incidents import Incident
 from backend.model.work import Allocation, Attempt
 from backend.store.cluster import attempt_facts
+from backend.store.incidents import real
 
 
 def with_nodes(session: Session, cluster: str, row: Attempt) -> AttemptFacts:
@@ -27,13 +28,12 @@ def with_nodes(session: Session, cluster: str, row: Attempt) -> AttemptFacts:
 def incident_of(
     session: Session, cluster: str, job: str, nodes: Collection[str], at: datetime, before_s: float, after_s: float
 ) -> Incident | None:
-    """The first loud incident of a job or on its nodes around its death."""
+    """The first loud, real incident of a job or on its nodes around its death."""
     since, until = at - timedelta(seconds=before_s), at + timedelta(seconds=after_s)
     near = (
-        col(Incident.cluster) == cluster,
         col(Incident.opened_at) >= since,
         col(Incident.opened_at) <= until,
         col(Incident.severity).in_(("high", "critical")),
         or_(col(Incident.job) == job, col(Incident.node).in_(list(nodes)[:500])),
     )
-    return session.exec(select(Incident).where(*near).order_by(col(Incident.opened_at)).limit(1)).first()
+    return session.exec(real(cluster).where(*near).order_by(col(Incident.opened_at)).limit(1)).first()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 from sqlmodel import select
 
-from backend import sweeps, writes
+from backend import advising, sweeps, writes
+from backend.answers.fleet_state import Sight, fleet_state
+from backend.answers.hardware import hardware
 from backend.clock import ManualClock
 from backend.facts import Mode
+from backend.model.incidents import Incident
 from backend.model.messages import Message
 from backend.proposals import Conflict
 from backend.rollups import gather
-from backend.store import actions, incidents
+from backend.store import actions, alerts, cluster, incidents, owning
 from backend.store.engine import Store
 from backend.writes import Forbidden, Invalid, Missing
 from tests.backend.bench import APPROVER, OPERATOR, Bench
@@ -45,8 +52,8 @@ def test_it_is_decided_judged_and_claimed_and_nothing_is_sent(
         assert not actions.standing_drains(session, "main", node)
         assert not incidents.struck(session, "main", clock.now().replace(year=2020))
         assert not gather._incidents(session, "main", clock.now().replace(year=2020)), "no report counts it"
-        texts = [str(row.__dict__) for row in session.exec(select(Message)).all()]
-    assert not texts or any("Drill by ada" in text for text in texts)
+        texts = [str(row.body) for row in session.exec(select(Message)).all()]
+    assert texts and all("Drill by ada" in text for text in texts), "every message says that it is a drill"
     bench.ticks(10)
     assert bench.incident().state == "resolved", "it closes by itself"
 
@@ -87,6 +94,45 @@ def test_resolving_one_fault_leaves_another_of_the_same_node(sqlite_store: Store
     bench.ticks(8)
     states = {row.kind: row.state for row in bench.incidents()}
     assert states["host_hardware"] == "resolved" and states["gpu_bus_loss"] != "resolved"
+
+
+def test_nobody_is_told_of_a_drill_but_who_decides_on_it(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = bench_in(sqlite_store, clock, "propose")
+    node = bench.busy_node()
+    drilled = writes.drill(bench.watch, "gpu_bus_loss", node, APPROVER)
+    now = clock.now()
+    week, soon = now - timedelta(days=7), now + timedelta(seconds=1)
+    with bench.watch.store.read() as session:
+        assert owning.incident_of(session, "main", bench.job_of(node), [node], now, 60.0, 60.0) is None
+        (attempt,) = cluster.attempts(session, "main", [bench.job_of(node)])
+        assert advising.troubles_of(session, "main", attempt, [node]) == []
+        assert hardware(session, "main", {node}, week, soon).incidents == ()
+        assert not [t for t in fleet_state(session, "main", now, Sight(600.0)).troubles if t.incident is not None]
+        assert alerts.may_speak(session, "main", ["*"]) == [] and incidents.live_real(session, "main") == []
+        later = Incident(**{**drilled.model_dump(exclude={"id"}), "drill": "", "opened_at": soon})
+        assert alerts.openings(session, later, week) == ()
+
+
+#: Who may see drills: what decides on one, carries it out and shows it, and the replay, which has none.
+WITH_DRILLS = {
+    "answers/node_history.py",
+    "answers/pages.py",
+    "breaker.py",
+    "incidents/lifecycle.py",
+    "pipeline.py",
+    "proposals.py",
+    "store/incidents.py",
+    "sweeps.py",
+    "web/fleet.py",
+    "writes.py",
+}
+ASKS = re.compile(r"select\(Incident\)\.where\((?!col\(Incident\.id\))|incidents\.live\(|\blive_on\(")
+
+
+def test_whoever_asks_for_incidents_asks_for_real_ones() -> None:
+    root = Path(writes.__file__).parent
+    asking = {str(file.relative_to(root)) for file in root.rglob("*.py") if ASKS.search(file.read_text("utf-8"))}
+    assert asking <= WITH_DRILLS, "begin with store.incidents.real, or live_real"
 
 
 def test_who_may_begin_one_and_of_what(sqlite_store: Store, clock: ManualClock) -> None:
