@@ -35,7 +35,7 @@
 
   // Places of the rail, what stands on this page, and what can be done here
   function offers() {
-    const links = all(".rail li a, main a[href^='/']").filter((a) => !a.hasAttribute("download"));
+    const links = all(".rail li a[href^='/'], main a[href^='/']").filter((a) => !a.hasAttribute("download"));
     const seen = new Set();
     const found = [];
     for (const a of links) {
@@ -111,13 +111,15 @@
   }
 
   function help() {
-    if (!document.querySelector("dialog[open]")) el("help").showModal();
+    if (document.querySelector("dialog[open]")) return;
+    el("help").showModal();
+    document.querySelector("#help [data-close]").focus({ preventScroll: true });
   }
 
   // ---- keys ----------------------------------------------------------------------------------------------------
 
   const GO = { n: "/", f: "/fleet", i: "/incidents", l: "/alerts", a: "/actions", e: "/exclusions", r: "/runs" };
-  Object.assign(GO, { y: "/reliability", k: "/storage", p: "/planner", s: "/system", t: "/settings" });
+  Object.assign(GO, { y: "/reliability", k: "/storage", p: "/planner", s: "/system", t: "/settings", b: "/backtest" });
   let going = 0;
 
   // j and k walk over the rows of lists; Enter then follows the link, as everywhere
