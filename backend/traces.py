@@ -28,6 +28,8 @@ CELL = np.dtype(
 MOST_NAMES, MAX_NAME = 20_000, 128
 #: Records that one page reads; of more the oldest days are left out.
 MOST_READ = 20_000_000
+#: Values of one signal that a page reads; of more the oldest are left out.
+MOST_CELLS = 2_000_000
 #: Fields of a row that say whose it is, and are no signals.
 _WHOSE = frozenset({"layer", "host", "gpu", "node", "ts", "epoch"})
 
@@ -59,13 +61,14 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """One signal over time: ``layer`` and ``rank`` say whose each value is ("" and -1: the run's)."""
+    """One signal over time: ``layer`` (a place in ``layers``) and ``rank`` say whose each value is; -1: the run's."""
 
     at: Floats
     step: Ints
     rank: NDArray[np.int32]
-    layer: NDArray[np.str_]
+    layer: NDArray[np.int64]
     value: Floats
+    layers: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.at)
@@ -195,21 +198,29 @@ def signals_in(folders: Sequence[Path]) -> dict[str, bool]:
     return found
 
 
-def cells_of(folders: Sequence[Path], signal: str, start: float, end: float) -> Cells:
-    """One signal of these segments, in the order of time."""
-    parts, layers = [], []
+def cells_of(folders: Sequence[Path], signal: str, start: float, end: float, most: int = MOST_CELLS) -> Cells:
+    """One signal of these segments (the newest first), in the order of time; of more than ``most`` values the
+    newest."""
+    parts, places, known, size = [], [], dict[str, int](), 0
     for folder in folders:
         rows, names = _cells(folder)
-        if signal not in names:
+        if signal not in names or size >= most:
             continue
         rows = rows[(rows["signal"] == names.index(signal)) & (rows["at"] >= start) & (rows["at"] <= end)]
+        rows = rows[size - most :]
+        size += len(rows)
+        used, of = np.unique(rows["layer"], return_inverse=True)
+        told = [names[place] if 0 <= place < len(names) else "" for place in used.tolist()]
+        place_of = [known.setdefault(name, len(known)) if name else -1 for name in told]
         parts.append(rows)
-        layers.append(np.array([*names, ""])[np.where(rows["layer"] < len(names), rows["layer"], -1)])
+        places.append(np.array(place_of, np.int64)[of])
     rows = np.concatenate(parts) if parts else np.empty(0, CELL)
-    layer = np.concatenate(layers) if layers else np.empty(0, np.str_)
+    layer = np.concatenate(places) if places else np.empty(0, np.int64)
     order = np.argsort(rows["at"], kind="stable")
-    rows = rows[order]
-    return Cells(rows["at"], rows["step"], rows["rank"], layer[order], rows["value"])
+    rows, layer = rows[order], layer[order]
+    fresh = once([rows["at"], rows["step"], rows["rank"], layer, rows["value"]])
+    rows = rows[fresh]
+    return Cells(rows["at"], rows["step"], rows["rank"], layer[fresh], rows["value"], tuple(known))
 
 
 def _cells(folder: Path) -> tuple[NDArray[Any], list[str]]:

@@ -27,6 +27,8 @@ from frontend.words import count, kind_words, number, span
 Floats = NDArray[np.float64]
 #: Days of a run that its page draws, marks in a figure, and rows of a map: of more ranks each row is several.
 MOST_S, MOST_MARKS, MOST_ROWS, COLUMNS = 45 * 86_400.0, 120, 128, 120
+#: Layers of one map.
+MOST_LAYERS = 512
 #: Rows of a table twin, evenly and with the extremes of the first curve.
 TWIN_ROWS = 400
 #: Signals of asynchronous training: those drawn first, and limits where papers give one (papers.md section 7).
@@ -228,11 +230,11 @@ def layer_map(told: Told, signal: str) -> Drawing | None:
     first = next((name for name in FIRST_OF_LAYERS if name in names), sorted(names)[0])
     shown = signal if signal in names else first
     cells = traces.cells_of(told.folders, shown, told.start, told.end)
-    layers = sorted(set(cells.layer.tolist()) - {""}, key=lambda text: (not text.isdecimal(), text.zfill(12)))[:512]
+    layers = sorted(cells.layers, key=lambda text: (not text.isdecimal(), text.zfill(12)))[:MOST_LAYERS]
     far, table = departures(cells, layers)
     span_ = (float(cells.at.min()), max(float(cells.at.max()), float(cells.at.min()) + 1.0))
     place = {name: n for n, name in enumerate(layers)}
-    of = np.array([place.get(name, -1) for name in cells.layer.tolist()], np.int64)
+    of = np.array([*(place.get(name, -1) for name in cells.layers), -1], np.int64)[cells.layer]
     drawn = binned(of, cells.at, np.where(np.isfinite(far), np.abs(far), 12.0), (len(layers), COLUMNS), *span_)
     rows = tuple((f"layer {name}", *(amount(value, 4) for value in values)) for name, values in table)
     named = [f"layer {n}" for n in layers]
@@ -256,8 +258,11 @@ def departures(cells: Cells, layers: Sequence[str]) -> tuple[Floats, list[tuple[
     median, lowest, highest, newest."""
     far = np.full(len(cells), np.nan)
     table: list[tuple[str, tuple[float, ...]]] = []
+    order = np.argsort(cells.layer, kind="stable")
+    cuts = np.searchsorted(cells.layer[order], np.arange(len(cells.layers) + 1))
+    place_of = {name: place for place, name in enumerate(cells.layers)}
     for name in layers:
-        mine = cells.layer == name
+        mine = order[cuts[place_of[name]] : cuts[place_of[name] + 1]]
         values = cells.value[mine]
         good = values[np.isfinite(values)]
         if not good.size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from backend import traces
 from backend.facts import StepFacts
 from backend.trained import Trained
+from backend.web.run_training import departures
 
 T = 1_772_366_400.0
 
@@ -32,7 +34,7 @@ def test_signals_of_runs_and_layers_come_back_with_their_names(tmp_path: Path) -
     folders = trained.folders("r", (), T, T + 99)
     assert traces.signals_in(folders) == {"ess": False, "qk_entropy": True, "kl": False}
     cells = traces.cells_of(folders, "qk_entropy", T, T + 99)
-    assert cells.layer.tolist() == ["3", "model.norm"]
+    assert [cells.layers[place] for place in cells.layer.tolist()] == ["3", "model.norm"]
     assert cells.value[0] == 2.5
     assert math.isnan(cells.value[1])
     assert len(trained.trace(folders, T, T + 99)) == 3, "rows of layers are no steps of the run"
@@ -74,6 +76,27 @@ def test_a_row_that_was_told_twice_is_one_and_one_that_says_more_is_another(tmp_
     trace = trained.trace(trained.folders("r", (), T, T + 99), T, T + 99)
     assert len(trace) == 9
     assert sorted(trace.rank.tolist()) == [-1] * 6 + [0, 1, 2]
+
+
+def test_the_cells_of_a_page_are_bounded_and_the_newest_are_kept(tmp_path: Path) -> None:
+    trained = Trained(tmp_path)
+    layer: dict[str, float | str] = {"layer": 3.0, "qk_entropy": 2.5}
+    trained.append([StepFacts(T + n, "r", "7", n, attrs=layer) for n in range(50)])
+    folders = trained.folders("r", (), T, T + 99)
+    assert traces.cells_of(folders, "qk_entropy", T, T + 99, 10).step.tolist() == list(range(40, 50))
+
+
+def test_many_layers_are_grouped_once_and_take_no_text_of_each_value() -> None:
+    n = 480_000
+    layer = np.arange(n) % 480
+    at, none = np.arange(n, dtype=np.float64), np.full(n, -1, np.int32)
+    cells = traces.Cells(at, at.astype(np.int64), none, layer, np.cos(at), tuple(f"layer.{k}" for k in range(480)))
+    began = process_time()
+    far, table = departures(cells, sorted(cells.layers))
+    assert process_time() - began < 1.0
+    assert len(table) == 480
+    one = np.abs(far[layer == 7])
+    assert np.median(one) == pytest.approx(1 / 1.4826, rel=0.01), "half are within one median deviation"
 
 
 def test_steps_that_go_back_are_counted_as_work_done_again(tmp_path: Path) -> None:
