@@ -23,7 +23,7 @@ from backend.reliability.suspects import Exposure, naming, score
 #: What the signals and the score look back over, s (papers.md 3: 28 days).
 WINDOW_S = 28 * DAY_S
 #: A node is named where it is that unlikely to be healthy, and while those named before keep the mean under the second.
-P_FALSE, MEAN_P_FALSE = 0.35, 0.10
+P_FALSE, MEAN_P_FALSE = 0.25, 0.10
 #: Fewer faults than this name nobody; of those whose culprit is not known the expected number counts.
 LEAST_FAULTS = 1.5
 #: A ticket, a drain or an XID this soon after a fault of its node, or so shortly before, is its echo, s.
