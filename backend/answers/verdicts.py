@@ -103,8 +103,11 @@ class Snapshot:
         return self.stale or self.at
 
     def later(self, now: datetime) -> Snapshot:
-        """The same, judged at ``now``, because nothing newer can be read: what was not heard of since is unknown."""
-        return replace(self, at=max(now, self.at), stale=self.as_of)
+        """The same, judged at ``now``, because nothing newer can be read: what was not heard of since is unknown, and
+        what ran out since holds no longer."""
+        at = max(now, self.at)
+        listed = tuple(row for row in self.listed if row["until"] is None or row["until"] > at)
+        return replace(self, at=at, stale=self.as_of, listed=listed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,3 +207,10 @@ def test_folded_victims_are_not_blamed_and_other_clusters_do_not_leak(store: Sto
         session.add(Node(cluster="other", name="n3", first_seen=NOW, last_seen=NOW))
     assert verdict(read(store), "n2").verdict == "ok"
     assert verdict(read(store), "n3").verdict == "unknown"
+
+
+def test_what_ran_out_while_the_database_is_away_stands_in_no_list() -> None:
+    rows = ({"node": "a", "until": NOW + timedelta(minutes=1)}, {"node": "b", "until": None})
+    away = seen(listed=rows)
+    assert [row["node"] for row in away.later(NOW + timedelta(seconds=59)).listed] == ["a", "b"]
+    assert [row["node"] for row in away.later(NOW + timedelta(seconds=61)).listed] == ["b"]
