@@ -165,10 +165,10 @@ def people_forms(seen: Visit, rows: Sequence[User]) -> tuple[Form, ...]:
         Form(
             "role",
             "Change a role",
-            "Their open sessions end. The limits stand as they are given here.",
+            "Their open sessions end. Their limits stay, unless new ones are to hold.",
             seen.link(f"{PEOPLE}/role"),
             "Change role",
-            (Input("name", "Person", "", "select", names, True), role_, *limit_inputs()),
+            (Input("name", "Person", "", "select", names, True), role_, KEEP, *limit_inputs()),
         ),
         Form(
             "disable",
@@ -179,6 +179,16 @@ def people_forms(seen: Visit, rows: Sequence[User]) -> tuple[Form, ...]:
             (Input("name", "Person", "", "select", live, True),),
         ),
     )
+
+
+#: Whether a new role comes with new limits; what nobody touched stays.
+KEEP = Input(
+    "limits",
+    "Limits",
+    "New ones: as given below.",
+    "select",
+    (Option("", "stay as they are"), Option("new", "new ones")),
+)
 
 
 def limit_inputs() -> tuple[Input, ...]:
@@ -222,7 +232,8 @@ def add(seen: Visit, fields: Fields) -> None:
 
 
 def role(seen: Visit, fields: Fields) -> None:
-    name, wanted, scope = fields.get("name", ""), fields.get("role", ""), scope_of(seen, fields)
+    name, wanted = fields.get("name", ""), fields.get("role", "")
+    scope = scope_of(seen, fields) if fields.get("limits") == "new" else None
     deeds.change_role(seen.parts.store, seen.person.name, seen.now, name, wanted, scope)
 
 

@@ -114,6 +114,17 @@ def test_an_admin_adds_a_person_who_then_signs_in_and_it_is_audited(reader: Read
     assert "ada operator projects atlas and vision" in words(admin.get("/settings/people").text)
 
 
+def test_a_new_role_leaves_the_limits_unless_new_ones_are_asked_for(reader: Reader, parts: Parts) -> None:
+    admin = reader("admin")
+    assert sent(admin, "/settings/people/add", name="ada", role="viewer", password=NEW, projects="atlas").is_redirect
+    assert sent(admin, "/settings/people/role", name="ada", role="operator", projects="").is_redirect
+    assert audited(parts)[0].details["projects"] == ["atlas"]
+    assert sent(
+        admin, "/settings/people/role", name="ada", role="operator", limits="new", projects="vision"
+    ).is_redirect
+    assert audited(parts)[0].details["projects"] == ["vision"]
+
+
 WRONG = (
     ("people/add", {"name": "admin", "role": "viewer", "password": NEW}, "there is a person named admin already"),
     ("people/add", {"name": "bob", "role": "king", "password": NEW}, "no role 'king'"),
