@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, time, timedelta
@@ -54,6 +55,10 @@ WHERE = {
 }
 
 
+#: What a pattern may hold without naming anything.
+LOOSE = re.compile(r"\[.[^\]]*\]|[*?\s]")
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """Which alerts are meant: each named column holds patterns (``gpu-0*``), and one of them has to fit. ``least`` and
@@ -94,8 +99,10 @@ class Match:
 
     @property
     def narrow(self) -> bool:
-        """Whether it names anything beside a cluster."""
-        return any(getattr(self, one.name) for one in fields(self) if one.name not in ("cluster", "least", "most"))
+        """Whether it names anything beside a cluster. A column does where each of its patterns has a letter that has to
+        be there: one that fits every name (``*``, ``?*``, ``[!x]*``) opens the column whatever stands beside it."""
+        columns = (getattr(self, one.name) for one in fields(self) if one.name not in ("cluster", "least", "most"))
+        return any(column and all(LOOSE.sub("", pattern) for pattern in column) for column in columns)
 
 
 def match_row(match: Match) -> dict[str, Any]:

@@ -236,3 +236,12 @@ def test_everybody_hears_of_a_turn_and_of_less_only_those_that_need_not_wake() -
 def test_an_escalation_names_its_own_people() -> None:
     step = Escalation(900, ("pagerduty",), {"pagerduty": ("boss",)})
     assert Route("r", escalate=(step,)).escalate[0].to["pagerduty"] == ("boss",)
+
+
+@pytest.mark.parametrize(
+    ("node", "narrow"),
+    [(("*",), False), (("?*",), False), (("gpu-1", "**"), False), (("[!x]*",), False), (("gpu-0*",), True)],
+)
+def test_a_match_that_fits_every_name_names_nothing(node: tuple[str, ...], narrow: bool) -> None:
+    assert Match(node=node).narrow is narrow
+    assert Match(node=node, kind=("gpu_bus_loss",)).narrow
