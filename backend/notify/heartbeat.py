@@ -24,7 +24,10 @@ STUCK_S = 900.0
 def why_not(session: Session, clusters: Sequence[str], now: datetime) -> str:
     """Why the pulse must stop: nobody judges, or messages do not leave. Empty: all is well."""
     for cluster in clusters:
-        for beat in system.beats(session, cluster):
+        beats = system.beats(session, cluster)
+        if not any((beat.kind, beat.name) == ("loop", "observe") for beat in beats):
+            return f"the loop observe of {cluster} has never beaten"
+        for beat in beats:
             if beat.kind == "loop" and beat.name in ("observe", "alerts") and _dead(beat, now):
                 return f"the loop {beat.name} of {cluster} does not beat"
         stuck = {c: at for c, at in messages.oldest_waiting(session, cluster).items() if _age_s(at, now) > STUCK_S}

@@ -68,6 +68,11 @@ def test_it_beats_while_the_loops_do(sqlite_store: Store, clock: ManualClock) ->
     assert wrong(sqlite_store, clock) == "the loop alerts of main does not beat"
 
 
+def test_where_nobody_ever_judged_it_does_not_beat(sqlite_store: Store, clock: ManualClock) -> None:
+    beat(sqlite_store, clock, "alerts")
+    assert wrong(sqlite_store, clock) == "the loop observe of main has never beaten"
+
+
 def test_a_loop_that_fails_for_long_stops_it(sqlite_store: Store, clock: ManualClock) -> None:
     beat(sqlite_store, clock, "observe")
     for _ in range(4):
