@@ -162,10 +162,10 @@ def sentence(found: Comparison) -> str:
         for what, words in (("raised", "more"), ("not raised", "fewer"), ("changed", "changed"))
         if any(one.what == what for one in found.differences)
     ]
-    nodes = [f"it would also keep {_few(found.gained)} from work"] if found.gained else []
-    nodes += [f"it would no more keep {_few(found.lost)} from work"] if found.lost else []
-    said = f"The tried set makes {_listed(counts)}; {found.same} stay the same."
-    return said + (f" Beyond today, {' and '.join(nodes)}." if nodes else " It would keep the same nodes from work.")
+    nodes = [f"also keep {_few(found.gained)}"] if found.gained else []
+    nodes += [f"no more keep {_few(found.lost)}"] if found.lost else []
+    said = f"The tried set makes {_listed(counts)}; {found.same:,} stay the same."
+    return said + (f" It would {' and '.join(nodes)} from work." if nodes else " The same nodes are kept from work.")
 
 
 def as_lines(found: Comparison) -> Iterable[str]:

@@ -17,7 +17,7 @@ from backend.model.tasks import Task
 from backend.store import tasks
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, page, visit
 from backend.writes import Invalid
-from frontend.contexts import Chip, Link, Told
+from frontend.contexts import Chip, Link, Right, Told
 from frontend.contexts_acting import Form, Input, Tab
 from frontend.contexts_backtest import BacktestPage, Going
 from frontend.contexts_cost import Cell, Table
@@ -25,6 +25,10 @@ from frontend.words import clock, count, kind_words, span
 
 Fields = dict[str, str]
 Seen = Annotated[Visit, Depends(visit)]
+NO_PAST = (
+    "This cluster has no Prometheus to read a span from: name one as [[cluster.prometheus]]. A recording "
+    "(serve --record) is tried by hand: watchkeeper replay FOLDER --out DIR --set NAME=VALUE."
+)
 #: Rows of the list.
 ROWS = 50
 STATES = {
@@ -295,6 +299,9 @@ def _begin(seen: Visit, fields: Mapping[str, str]) -> Form:
     hint = "A line each, as in silence_ticks = 3. Settings, Rules & thresholds, lists the names."
     inputs.append(Input("thresholds", "Thresholds to try", hint, "area", (), True, fields.get("thresholds", "")))
     right = seen.right("operator", "try rules on the past")
+    own = next((one for one in seen.parts.settings.cluster if one.name == seen.watch.cluster), None)
+    if own is None or not own.prometheus:
+        right = Right(False, NO_PAST)
     note = "It runs in a process of its own that gives way to the watch; the page tells how far it is."
     return Form("begin", "Try other rules", note, seen.link("/backtest"), "Begin", tuple(inputs), right, True, "c-7")
 
