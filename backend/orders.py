@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlmodel import Session
 
+from backend import returns
 from backend.act.base import ActionError, ClusterBackend
 from backend.cases import case_of, plan_of
 from backend.decide.guards import judge
@@ -171,6 +172,8 @@ def finish(watch: Watch, order: Order, outcome: Outcome) -> None:
         change = {"state": "done", "ended_at": now, "outcome": outcome.text, "error": ""}
         if claim(session, Order, order.id, {"state": "sent"}, change):
             _tell_end(session, watch, order, "done", outcome.text)
+            if order.verb == Verb.RESUME and "dry_run" not in outcome.attrs:
+                returns.lift_undone(session, order, now)
             if order.verb not in (Verb.RESUME, Verb.CHECK) and "dry_run" not in outcome.attrs:
                 _mitigated(session, watch, order.incident_id, now)
     watch.changes.nudge()

@@ -132,9 +132,14 @@ def resume(session: Session, watch: Watch, incident: Incident, drain: Order) -> 
 
 
 def take_back(session: Session, watch: Watch, drain: Order, by: str, reason: str) -> Order:
-    """A person undoes a drain before its incident is clear: the node is ordered back, and what kept work from it for
-    this incident is lifted. Raises Conflict where that drain no longer stands, or is on its way back already."""
+    """A person undoes a drain before its incident is clear: the node is ordered back, and once it is, what kept work
+    from it for this incident is lifted. Raises Conflict where that drain no longer stands, is on its way back already,
+    or nothing may be sent to the cluster."""
     now = watch.clock.now()
+    if watch.rules.mode == "observe":
+        raise Conflict(f"In observe mode nothing is sent to the cluster: resume {drain.node} there yourself.")
+    if system.kill_switch(session, watch.cluster):
+        raise Conflict(f"The kill switch is on: release it first, or resume {drain.node} yourself.")
     standing = actions.standing_drains(session, watch.cluster, drain.node)
     if drain.verb != Verb.DRAIN or drain.id not in [row.id for row in standing]:
         raise Conflict(f"Order {drain.id} keeps no node out now; there is nothing to undo.")
@@ -148,13 +153,23 @@ def take_back(session: Session, watch: Watch, drain: Order, by: str, reason: str
     order = _order(standing[-1], incident, Verb.RESUME, f"o{standing[-1].id}:{UNDO}:{len(undos)}", now)
     order.undoes_id = standing[-1].id
     session.add(order)
-    for row in actions.exclusions_of(session, incident.id or 0):
-        if row.node == drain.node:
-            row.lifted_at, row.lifted_by, row.lift_reason = now, by, reason or "the drain was undone"
-            session.add(row)
     said = f"{by} undid the drain of {drain.node}." + (f" {reason}" if reason else "")
-    incidents.tell(session, incident, now, "undone", said, by)
+    session.flush()
+    incidents.tell(session, incident, now, "undone", said, by, order=order.id, reason=reason)
     return order
+
+
+def lift_undone(session: Session, order: Order, now: datetime) -> None:
+    """A resume is done: where a person undid a drain by it, what kept work from the node is lifted in their name."""
+    told = incidents.timeline(session, order.incident_id) if f":{UNDO}:" in order.key else ()
+    by = next((row for row in reversed(told) if row.what == "undone" and row.attrs.get("order") == order.id), None)
+    if by is None:
+        return
+    for row in actions.exclusions_of(session, order.incident_id):
+        if row.node == order.node:
+            row.lifted_at, row.lifted_by = now, by.actor
+            row.lift_reason = str(by.attrs.get("reason") or "the drain was undone")
+            session.add(row)
 
 
 def _order(drain: Order, incident: Incident, verb: Verb, key: str, now: datetime) -> Order:

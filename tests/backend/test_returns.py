@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from backend.incidents import lifecycle
 from backend.model.actions import Order
 from backend.model.incidents import Incident
 from backend.store import actions, incidents
+from backend.store.claims import Conflict
 from backend.store.engine import Store
 from tests.backend.bench import APPROVER, Bench
 
@@ -183,3 +185,21 @@ def test_once_an_incident_is_closed_its_story_tells_the_plan_that_was_carried_ou
         assert row is not None and row.closed_at is not None
         told = actions.told_decision(session, row)
         assert told is not None and told.plan and told.decided_by == APPROVER.name
+
+
+def test_an_undo_that_cannot_be_sent_is_refused_and_lifts_nothing(sqlite_store: Store, clock: ManualClock) -> None:
+    bench = Bench(sqlite_store, clock, mode="act")
+    bench.ticks(3)
+    node = bench.busy_node()
+    bench.xid(node, 3, 79)
+    bench.ticks(2)
+    drain = next(order for order in bench.orders() if order.verb == "drain" and order.state == "done")
+    acting, bench.watch.rules = bench.watch.rules, replace(bench.watch.rules, mode="observe")
+    with pytest.raises(Conflict, match="observe"):
+        writes.undo(bench.watch, drain.id or 0, APPROVER)
+    assert bench.backend.read(node).out and [row.node for row in bench.exclusions()] == [node]
+    bench.watch.rules = acting
+    writes.undo(bench.watch, drain.id or 0, APPROVER)
+    assert [row.node for row in bench.exclusions()] == [node], "it holds until the node is back"
+    bench.turn()
+    assert not bench.backend.read(node).out and bench.exclusions() == []
