@@ -61,7 +61,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class AlertsPage:
-    frame: Frame
+    frame: Frame  #: rail, bar, foot
     answer: str  #: one line
     lede: str  #: what waits and what is held
     tiles: tuple[Tile, ...]  #: sent, waiting, given up, held back
@@ -70,7 +70,7 @@ class AlertsPage:
     right: Right  #: may this reader silence and send again?
     silence_action: str  #: where the form goes
     silence_inputs: tuple[Input, ...]  #: its fields
-    preview: Preview
+    preview: Preview  #: who would be told
     log: Table  #: what was sent
     groups: Table  #: what is open
     held: Table  #: what nobody is told of

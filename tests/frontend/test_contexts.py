@@ -7,14 +7,23 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from jinja2 import meta
+from jinja2 import meta, nodes
 
-from frontend import contexts, contexts_cluster, contexts_cost
+from frontend import (
+    contexts,
+    contexts_acting,
+    contexts_alerts,
+    contexts_backtest,
+    contexts_cluster,
+    contexts_cost,
+    contexts_excluding,
+)
 from frontend.render import TEMPLATES, environment
 
-#: The environment's own, and the macros that templates import as ``p``, ``h`` and ``c``.
-GLOBALS = {"static", "p", "h", "c"}
-MODULES = (contexts, contexts_cluster, contexts_cost)
+#: The environment's own, and the macros that templates import as ``p``, ``h``, ``c`` and ``f``.
+GLOBALS = {"static", "p", "h", "c", "f"}
+PAGES = (contexts, contexts_acting, contexts_alerts, contexts_backtest)
+MODULES = (*PAGES, contexts_cluster, contexts_cost, contexts_excluding)
 
 
 def used(name: str) -> set[str]:
@@ -23,7 +32,7 @@ def used(name: str) -> set[str]:
     assert pages.loader is not None
     source = pages.loader.get_source(pages, name)[0]
     tree = pages.parse(source)
-    found = meta.find_undeclared_variables(tree) - GLOBALS
+    found = meta.find_undeclared_variables(tree) - GLOBALS - {macro.name for macro in tree.find_all(nodes.Macro)}
     for parent in meta.find_referenced_templates(tree):
         if parent == "base.html":
             found |= used(parent)
