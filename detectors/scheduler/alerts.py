@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,27 +31,40 @@ LOUDNESS: Mapping[str, Severity] = {
 }
 #: It is another's rule on another's numbers, of which we know nothing.
 SCORE = 0.5
-ROW = np.dtype(
-    [
-        ("fingerprint", "U64"),
-        ("alert", "U120"),
-        ("entity_kind", "U16"),
-        ("entity_id", "U256"),
-        ("entity_name", "U272"),
-        ("node", "U256"),
-        ("severity", "i8"),
-        ("since", "f8"),
-        ("seq", "i8"),
-        ("text", "U600"),
-    ]
-)
+#: Characters of a text that are remembered.
+TEXT = 240
+NUMBERS: Mapping[str, type[np.generic]] = {"severity": np.int64, "since": np.float64, "seq": np.int64}
+
+
+class Row(NamedTuple):
+    """An alert that stands."""
+
+    fingerprint: str
+    alert: str
+    entity_kind: str
+    entity_id: str
+    entity_name: str
+    node: str
+    severity: int
+    since: float
+    seq: int
+    text: str
 
 
 @dataclass(slots=True)
 class AlertsState:
-    """``rows``: structured array of dtype ROW, one an alert that stands; the order carries no meaning."""
+    """The fields of Row as columns of one length, texts as wide as the longest; the order carries no meaning."""
 
-    rows: NDArray[Any]
+    fingerprint: NDArray[np.str_]
+    alert: NDArray[np.str_]
+    entity_kind: NDArray[np.str_]
+    entity_id: NDArray[np.str_]
+    entity_name: NDArray[np.str_]
+    node: NDArray[np.str_]
+    severity: NDArray[np.int64]
+    since: NDArray[np.float64]
+    seq: NDArray[np.int64]
+    text: NDArray[np.str_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,74 +79,85 @@ class Alerts:
         return "scheduler/alerts"
 
     def start(self, fleet: Fleet) -> AlertsState:
-        return AlertsState(np.zeros(0, ROW))
+        return _packed(())
 
     def step(self, state: AlertsState, tick: Tick, fleet: Fleet) -> Judged:
-        hold_s = self.catalogue.limit("alert_hold_s")
-        kept = {str(row["fingerprint"]): row for row in state.rows if tick.at - row["since"] <= hold_s}
-        for event in sorted(tick.events, key=lambda e: (e.at, e.seq)):
-            if event.namespace == "mended":
-                kept = {key: row for key, row in kept.items() if not _mended(row, event)}
-            elif event.namespace == NAMESPACE and event.attrs.get("fingerprint"):
-                _hear(kept, event)
-        if kept or len(state.rows):
-            state.rows = _packed(kept.values())
-        by_entity: dict[tuple[str, str], list[Any]] = defaultdict(list)
-        for row in state.rows:
-            by_entity[str(row["entity_kind"]), str(row["entity_id"])].append(row)
-        return Judged(tuple(sorted((self._finding(rows, fleet) for rows in by_entity.values()), key=lambda f: f.key)))
+        since = tick.at - self.catalogue.limit("alert_hold_s")
+        heard = sorted((e for e in tick.events if e.namespace in self.needs), key=lambda e: (e.at, e.seq))
+        rows = _rows(state)
+        if heard or (len(rows) and float(state.since.min()) < since):
+            kept = {row.fingerprint: row for row in rows if row.since >= since}
+            for event in heard:
+                if event.namespace == "mended":
+                    kept = {key: row for key, row in kept.items() if not _mended(row, event)}
+                elif event.attrs.get("fingerprint"):
+                    _hear(kept, event)
+            packed = _packed(kept.values())
+            for column in Row._fields:
+                setattr(state, column, getattr(packed, column))
+            rows = _rows(state)
+        by_entity: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in rows:
+            by_entity[row.entity_kind, row.entity_id].append(row)
+        return Judged(tuple(sorted((self._finding(some, fleet) for some in by_entity.values()), key=lambda f: f.key)))
 
     def move(self, state: AlertsState, old: Fleet, new: Fleet) -> AlertsState:
         gone = set(old.nodes) - set(new.nodes)
-        return AlertsState(_packed(row for row in state.rows if str(row["node"]) not in gone))
+        return _packed(row for row in _rows(state) if row.node not in gone)
 
-    def _finding(self, rows: list[Any], fleet: Fleet) -> Finding:
+    def _finding(self, rows: list[Row], fleet: Fleet) -> Finding:
         """All alerts of one entity as one level: the loudest speaks."""
-        first = max(rows, key=lambda row: (int(row["severity"]), -float(row["since"]), str(row["fingerprint"])))
-        kind, number, name, node = (str(first[part]) for part in ("entity_kind", "entity_id", "entity_name", "node"))
-        entity = Entity(fleet.cluster, kind, number, name, node)
+        first = max(rows, key=lambda row: (row.severity, -row.since, row.fingerprint))
+        entity = Entity(fleet.cluster, first.entity_kind, first.entity_id, first.entity_name, first.node)
         more = f" {counted(len(rows) - 1, 'other alert')} of it too." if len(rows) > 1 else ""
-        text = str(first["text"]).rstrip(".")
         return Finding(
             detector=self.name,
             kind="outside_alert",
             entity=entity,
-            severity=Severity(int(first["severity"])),
+            severity=Severity(first.severity),
             score=SCORE,
-            since=min(float(row["since"]) for row in rows),
-            reason=f"Alertmanager says {first['alert']} of {entity}: {text}.{more}",
+            since=min(row.since for row in rows),
+            reason=f"Alertmanager says {first.alert} of {entity}: {first.text.rstrip('.')}.{more}",
             evidence=tuple(
-                Evidence(str(row["alert"]), str(row["text"]), ref=f"event:{int(row['seq'])}", grade="observed")
-                for row in rows[:SHOWN]
+                Evidence(row.alert, row.text, ref=f"event:{row.seq}", grade="observed") for row in rows[:SHOWN]
             ),
         )
 
 
-def _hear(kept: dict[str, Any], event: Event) -> None:
+def _hear(kept: dict[str, Row], event: Event) -> None:
     """A resolved one lets go; one that fires again keeps the time since which it stands."""
-    fingerprint = event.attrs["fingerprint"][:64]
+    fingerprint, entity = event.attrs["fingerprint"][:64], event.entity
+    before = kept.pop(fingerprint, None)
     if event.code == "resolved":
-        kept.pop(fingerprint, None)
         return
-    row = np.zeros(1, ROW)[0]
-    entity = event.entity
-    row["fingerprint"], row["alert"] = fingerprint, event.attrs.get("alert", "")
-    row["entity_kind"], row["entity_id"], row["entity_name"] = entity.kind, entity.id, entity.name
-    row["node"], row["seq"], row["text"] = entity.host, event.seq, event.text
-    row["severity"] = LOUDNESS.get(event.attrs.get("severity", "").lower(), Severity.INFO)
-    row["since"] = kept[fingerprint]["since"] if fingerprint in kept else event.at
-    kept[fingerprint] = row
+    kept[fingerprint] = Row(
+        fingerprint,
+        event.attrs.get("alert", "")[:120],
+        entity.kind[:16],
+        entity.id[:256],
+        entity.name[:272],
+        entity.host[:256],
+        int(LOUDNESS.get(event.attrs.get("severity", "").lower(), Severity.INFO)),
+        before.since if before is not None else event.at,
+        event.seq,
+        event.text[:TEXT],
+    )
 
 
-def _mended(row: Any, event: Event) -> bool:
+def _mended(row: Row, event: Event) -> bool:
     """A person said that this entity is mended: what was heard of it before is over."""
-    if event.at < float(row["since"]) or not event.mends("outside_alert"):
+    if event.at < row.since:
         return False
-    same = (event.entity.kind, event.entity.id) == (str(row["entity_kind"]), str(row["entity_id"]))
-    return same or (event.entity.kind == "node" and bool(row["node"]) and event.entity.id == str(row["node"]))
+    same = (event.entity.kind, event.entity.id) == (row.entity_kind, row.entity_id)
+    return same or (event.entity.kind == "node" and bool(row.node) and event.entity.id == row.node)
 
 
-def _packed(rows: Iterable[Any]) -> NDArray[Any]:
+def _rows(state: AlertsState) -> list[Row]:
+    return [Row(*row) for row in zip(*(getattr(state, name).tolist() for name in Row._fields), strict=True)]
+
+
+def _packed(rows: Iterable[Row]) -> AlertsState:
     """In one order, so that equal memories are equal arrays; of too many the newest."""
-    ordered = sorted(rows, key=lambda row: (float(row["since"]), str(row["fingerprint"])))[-MOST:]
-    return np.array([row.item() for row in ordered], ROW) if ordered else np.zeros(0, ROW)
+    ordered = sorted(rows, key=lambda row: (row.since, row.fingerprint))[-MOST:]
+    columns = {name: [getattr(row, name) for row in ordered] for name in Row._fields}
+    return AlertsState(**{name: np.array(column, NUMBERS.get(name, np.str_)) for name, column in columns.items()})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 from detectors.catalogue import load
+from detectors.detector import arrays_of
 from detectors.model import Event, Severity, Tick
-from detectors.scheduler.alerts import Alerts
+from detectors.scheduler.alerts import MOST, Alerts
 from tests.detectors.fleets import T0, entity, fleet_of
 
 CATALOGUE = load()
@@ -37,3 +40,15 @@ def test_alerts_of_one_node_are_one_level_as_loud_as_the_loudest_but_never_a_pag
 def test_one_whose_end_never_comes_does_not_stand_for_ever() -> None:
     hold_s = CATALOGUE.limit("alert_hold_s")
     assert findings(Tick(T0, events=(told("a"),)), Tick(T0 + hold_s + 1))[1] == []
+
+
+def test_alerts_that_stand_cost_a_quiet_tick_little_and_are_packed_as_wide_as_they_are() -> None:
+    detector, fleet = Alerts(CATALOGUE), fleet_of(2)
+    state = detector.start(fleet)
+    detector.step(state, Tick(T0, events=tuple(told(f"{n:05}", node=n % 2) for n in range(5_000))), fleet)
+    before, began = state.since, process_time()
+    assert detector.step(state, Tick(T0 + 30), fleet).findings
+    assert process_time() - began < 0.15
+    assert state.since is before, "a tick without an alert changes nothing"
+    assert len(before) == MOST
+    assert sum(array.nbytes for array in arrays_of(state).values()) < 2_000_000
