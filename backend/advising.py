@@ -10,7 +10,8 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
-from sqlmodel import Session, col, select
+from sqlalchemy import delete
+from sqlmodel import Session, and_, col, or_, select
 
 from backend.answers import verdicts
 from backend.answers.verdicts import Snapshot
@@ -25,10 +26,13 @@ from backend.store import cluster as rows
 from backend.store import labels, system
 from backend.store.incidents import real
 from backend.store.merging import OVER
+from backend.store.upsert import portions
 from backend.watch import Watch
 
 #: An incident so long before an attempt began, or after it ended, may be what broke it (contracts.md, "Accounting").
 BEFORE, AFTER = timedelta(minutes=10), timedelta(minutes=5)
+#: An answer that old helps nobody; the newest about a job that is asked for stays.
+KEPT = timedelta(days=30)
 NOT_FAILED = frozenset({"COMPLETED", "CANCELLED", "PREEMPTED", "TIMEOUT", "DEADLINE", "REVOKED"})
 
 
@@ -59,12 +63,15 @@ def advice_on(watch: Watch, seen: Snapshot, job: str, scopes: frozenset[str]) ->
 
 
 def kept(watch: Watch, job: str, body: dict[str, Any], mark: str, revision: int) -> Given:
-    """Write it down; where another process was first with the same number, theirs counts."""
+    """Write it down; where another process was first with the same number, theirs counts. What was said of other jobs
+    long ago is removed."""
     now = watch.clock.now()
     with watch.turn() as session:
         last = latest(session, watch.cluster, job)
         if last is not None and last.revision >= revision:
             return Given(last.revision, last.at, last.mark, last.body)
+        old = (col(Advice.cluster) == watch.cluster, col(Advice.job) != job, col(Advice.at) < now - KEPT)
+        session.connection().execute(delete(Advice).where(*old))
         session.add(Advice(cluster=watch.cluster, job=job, revision=revision, at=now, mark=mark, body=body))
     return Given(revision, now, mark, body)
 
@@ -139,15 +146,15 @@ def troubles_of(session: Session, cluster: str, attempt: Attempt, nodes: Sequenc
     """Incidents about the job, its nodes, or what all jobs share, that were open while this attempt ran."""
     if attempt.start is None:
         return []
-    query = real(cluster).where(col(Incident.opened_at) >= attempt.start - BEFORE)
+    still = or_(col(Incident.closed_at).is_(None), col(Incident.closed_at) >= attempt.start - BEFORE)
+    query = real(cluster).where(still)
     if attempt.end is not None:
         query = query.where(col(Incident.opened_at) <= attempt.end + AFTER)
-    found = session.exec(query.order_by(col(Incident.id))).all()
-    return [
-        row
-        for row in found
-        if row.job == attempt.job or row.node in nodes or (row.entity_kind in SHARED and row.closed_at is None)
-    ]
+    shared = and_(col(Incident.entity_kind).in_(SHARED), col(Incident.closed_at).is_(None))
+    found = {row.id or 0: row for row in session.exec(query.where(or_(col(Incident.job) == attempt.job, shared)))}
+    for some in portions(nodes):
+        found |= {row.id or 0: row for row in session.exec(query.where(col(Incident.node).in_(some)))}
+    return [found[number] for number in sorted(found)]
 
 
 def restart_of(watch: Watch, attempt: Attempt, kinds: Sequence[str]) -> Restart | None:

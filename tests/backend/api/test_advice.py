@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlmodel import select
 
 from backend.clock import unix
 from backend.decide.advice import TRIES, Known, Trouble, advise
 from backend.decide.recovery import Restart
 from backend.facts import AttemptFacts, CheckpointFacts
+from backend.model.actions import Advice
 from backend.security import tokens
 from backend.store import people, system
 from backend.store.attempts import record_attempts
@@ -179,3 +181,15 @@ def test_the_first_rule_that_holds_decides(more: dict[str, Any], action: str) ->
 def test_what_is_not_known_is_said() -> None:
     assert "not known" in advise(known()).sentence
     assert "not known" not in advise(known(troubles=(NODE,), out=("gpu-001",))).sentence
+
+
+def test_answers_of_other_jobs_are_removed_after_thirty_days(fleet: Site, local: TestClient) -> None:
+    told(fleet)
+    now = fleet.clock.now()
+    with fleet.parts.store.write() as session:
+        for job, days in (("old", 31), ("newer", 29)):
+            at = now - timedelta(days=days)
+            session.add(Advice(cluster=fleet.watch.cluster, job=job, revision=1, at=at, mark="m", body={}))
+    asked(local)
+    with fleet.parts.store.read() as session:
+        assert sorted(session.exec(select(Advice.job)).all()) == [JOB, "newer"]
