@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -10,6 +10,7 @@ from sqlmodel import Session
 
 from backend import breaker, proposals, returns, sweeps
 from backend.auth import Person, allows
+from backend.clients import hostlist
 from backend.identity import limits
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.base import LARGEST_ID
@@ -272,24 +273,35 @@ def undo(watch: Watch, order_id: int, person: Person, reason: str = "") -> Order
 def exclude(watch: Watch, node: str, person: Person, reason: str, until: datetime, scope: str = "") -> Exclusion:
     """Keep new work from a node, by a person: binding at once. The cluster itself is not touched. ``scope``: whose work
     alone, as in account:nlp; empty = everybody's."""
-    now = watch.clock.now()
+    return exclude_all(watch, [node], person, reason, until, scope)[0]
+
+
+def exclude_all(
+    watch: Watch, nodes: Sequence[str], person: Person, reason: str, until: datetime, scope: str = ""
+) -> list[Exclusion]:
+    """The same of several nodes, in one transaction: all of them or none."""
+    now, named = watch.clock.now(), nodes[0] if len(nodes) == 1 else hostlist.render(nodes)
     _may_end(until, now)
     if not reason.strip():
         raise Invalid("An exclusion needs a reason; the next person on duty will ask for it.")
-    with writing(watch, person, "operator", "exclude", f"node {node}") as session:
-        row = Exclusion(
-            cluster=watch.cluster,
-            node=node,
-            owner=person.name,
-            origin="person",
-            reason=reason.strip(),
-            scope=_scope(scope),
-            created_at=now,
-            until=until,
-        )
-        session.add(row)
+    with writing(watch, person, "operator", "exclude", f"node {named}") as session:
+        theirs = _scope(scope)
+        rows = [
+            Exclusion(
+                cluster=watch.cluster,
+                node=node,
+                owner=person.name,
+                origin="person",
+                reason=reason.strip(),
+                scope=theirs,
+                created_at=now,
+                until=until,
+            )
+            for node in nodes
+        ]
+        session.add_all(rows)
         session.flush()
-    return _told(watch, row)
+    return [_told(watch, row) for row in rows]
 
 
 def _told(watch: Watch, row: Exclusion) -> Exclusion:

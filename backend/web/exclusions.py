@@ -86,7 +86,7 @@ def snapshots(seen: Visit) -> Snapshots:
 
 
 def make(seen: Visit, which: int, fields: Fields) -> None:
-    """One exclusion a node; all or none of the names must be names."""
+    """One exclusion a node: all of them or none."""
     until = end_of(seen, fields)
     try:
         nodes = list(dict.fromkeys(hostlist.expand(fields.get("node", ""))))
@@ -94,8 +94,7 @@ def make(seen: Visit, which: int, fields: Fields) -> None:
         raise Invalid(str(error)) from error
     if not 0 < len(nodes) <= MOST_NODES:
         raise Invalid(f"Name 1 to {MOST_NODES} nodes, as in gpu-0412 or gpu-[0001-0004]; these are {len(nodes)}.")
-    for node in nodes:
-        writes.exclude(seen.watch, node, seen.person, fields.get("reason", ""), until, fields.get("scope", ""))
+    writes.exclude_all(seen.watch, nodes, seen.person, fields.get("reason", ""), until, fields.get("scope", ""))
 
 
 def extend(seen: Visit, which: int, fields: Fields) -> None:

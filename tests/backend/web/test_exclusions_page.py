@@ -15,6 +15,7 @@ from backend.model.actions import Exclusion, Order
 from backend.model.incidents import Incident
 from backend.model.learning import Label
 from backend.registry import Parts
+from backend.store import people
 from tests.backend.web.conftest import Reader
 from tests.backend.web.test_actions_page import press
 from tests.backend.web.test_pages import outline
@@ -89,6 +90,15 @@ def test_a_form_that_makes_no_sense_changes_nothing_and_keeps_what_was_typed(
     before = len(rows(parts, "operator"))
     assert press(reader("operator"), "/exclusions", **{**NEW, **wrong}) == 422
     assert len(rows(parts, "operator")) == before
+
+
+def test_nodes_of_one_form_are_one_transaction(reader: Reader, parts: Parts) -> None:
+    before = len(rows(parts, "operator"))
+    assert press(reader("operator"), "/exclusions", **{**NEW, "node": "gpu-[034-036]"}) == 303
+    with parts.store.read() as session:
+        done = [row.target for row in people.audits(session, 3) if row.action == "exclude"]
+    assert len(rows(parts, "operator")) - before == 3
+    assert done[:1] == ["node gpu-[034-036]"] and not any(row.startswith("node gpu-03") for row in done)
 
 
 def test_what_is_kept_from_some_says_so_and_is_on_no_hostlist(reader: Reader) -> None:
