@@ -55,6 +55,13 @@ def parser(chosen: str | None = None) -> Words:
     return top
 
 
+def exit_code(text: str) -> int:
+    """For ``type=``: what a process can end with, as a shell or a scheduler gives it."""
+    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and -255 <= int(text[:5]) <= 255):
+        raise argparse.ArgumentTypeError(f"{text!r} is no exit code; give 0 to 255, or minus a signal")
+    return int(text)
+
+
 def mebibytes(text: str) -> int:
     """For ``type=``: a whole number of MiB above 0."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**40):
@@ -147,7 +154,7 @@ def _steps(files: Words) -> None:
 def _classify(logs: Words) -> None:
     logs.add_argument("paths", nargs="+", metavar="PATH", help="a log, a folder of one job's logs, or - for stdin")
     logs.add_argument("--state", default="", help="how the scheduler says it ended: TIMEOUT, OOMKilled, FAILED ...")
-    logs.add_argument("--exit-code", type=int, help="exit code of the job, as a shell gives it")
+    logs.add_argument("--exit-code", type=exit_code, help="exit code of the job, as a shell gives it")
     logs.add_argument("--json", action="store_true", help="one JSON object a path")
     logs.add_argument("--model", default="", help="what people said of past failures: a file, or a server's address")
     logs.add_argument("--cluster", default="", help="whose past failures, where that server watches several")

@@ -68,7 +68,8 @@ def run_every(loop: Loop, store: Store, clock: Clock, stop: threading.Event, tra
         except Exception as raised:  # bulkhead: a loop survives whatever one step meets; it is logged and shown
             error = f"{type(raised).__name__}: {raised}"
             level = logging.WARNING if isinstance(raised, SourceError | NotifyError) else logging.ERROR
-            log.log(level, "%s %s failed: %s", loop.kind, loop.name, error, exc_info=level == logging.ERROR)
+            whose = f"{loop.cluster}: " if loop.cluster else ""
+            log.log(level, "%s%s %s failed: %s", whose, loop.kind, loop.name, error, exc_info=level == logging.ERROR)
         if more or error:
             trace(f"{loop.kind} {loop.name}", began_ns, {"cluster": loop.cluster, "error": error})
         now = clock.now()

@@ -44,7 +44,7 @@ class Report(Section):
     def _known(cls, name: str) -> str:
         try:
             ZoneInfo(name)
-        except (ValueError, OSError):
+        except (ValueError, OSError, KeyError):
             raise ValueError(f"is no time zone that this machine knows: {name!r}") from None
         return name
 

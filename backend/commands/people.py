@@ -7,7 +7,6 @@ import getpass
 import json
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 from backend.clients import hostlist
@@ -100,8 +99,11 @@ def add_user(store: Store, settings: Settings, arguments: argparse.Namespace) ->
     rules, scope = settings.security, scope_of(arguments, settings)
     people.check_person(arguments.name, arguments.role)
     password = password_of(arguments, rules.password_min)
+    with store.read() as session:
+        known = people.user(session, arguments.name) is not None
     deeds.add_user(store, rules, BY, SystemClock().now(), arguments.name, arguments.role, password, scope)
-    print(f"{arguments.name} may sign in as {arguments.role}.")
+    anew = " Password, role and limits are new; open sessions ended." if known else ""
+    print(f"{arguments.name} may sign in as {arguments.role}.{anew}")
 
 
 def change_role(store: Store, settings: Settings, arguments: argparse.Namespace) -> None:
@@ -129,7 +131,7 @@ def list_tokens(store: Store, _: Settings, __: argparse.Namespace) -> None:
 
 
 def add_token(store: Store, settings: Settings, arguments: argparse.Namespace) -> None:
-    now, lasts = SystemClock().now(), timedelta(days=arguments.days) if arguments.days is not None else None
+    now, lasts = SystemClock().now(), deeds.life(arguments.days)
     with store.write() as session:
         key = system.secret(session, "tokens", now)
     scope = scope_of(arguments, settings)

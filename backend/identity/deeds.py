@@ -105,6 +105,13 @@ def sign_out_everywhere(store: Store, now: datetime, name: str, by: str = "") ->
         return ended
 
 
+def life(days: float | None) -> timedelta | None:
+    """How long a token of so many days lasts; None = until it is revoked. Raises ValueError for what no token lasts."""
+    if days is not None and not 0 < days <= LONGEST.days:
+        raise ValueError(f"a token lasts more than nothing and at most {LONGEST.days} days")
+    return timedelta(days=days) if days is not None else None
+
+
 def make_token(
     store: Store,
     key: bytes,

@@ -234,3 +234,25 @@ def test_off_loopback_nothing_starts_before_somebody_may_administer_it(
             begun(replace(parts, settings=settings.model_copy(update={"server": Server()})))
     finally:
         parts.store.close()
+
+
+@pytest.mark.parametrize("days", ["999999999999", "-1", "nan", "inf"])
+def test_a_life_that_no_token_has_is_refused_in_one_line(
+    config: Path, capsys: pytest.CaptureFixture[str], days: str
+) -> None:
+    assert main(["tokens", "add", "x", f"--days={days}", "--config", str(config)]) == 1
+    assert "at most 3660 days" in capsys.readouterr().err
+
+
+def test_a_time_zone_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text('[report]\ntimezone = "Mars/Phobos"\n')
+    assert main(["serve", "--config", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert "report.timezone" in told and "no time zone" in told
+
+
+def test_an_exit_code_that_no_process_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["classify", str(tmp_path), "--exit-code", "99999999999999999999"])
+    assert "is no exit code" in capsys.readouterr().err
