@@ -20,6 +20,8 @@ def tell_lost(
 ) -> int:
     """Put a message into the outbox for each channel whose oldest message has waited too long; returns how many.
 
+    An outage lasts until the channel takes something; within it, and for the same message, nothing is told again.
+
     Raises nothing of its own. Where there is no other channel, nobody can be told but the page and the heartbeat.
     """
     told = 0
@@ -29,7 +31,10 @@ def tell_lost(
         if (now - since).total_seconds() <= STUCK_S or not others:
             continue
         said = _message(cluster, channel, since, now, messages.last_error(session, cluster, channel), url, simulated)
-        if not messages.was_told(session, cluster, said.kind, number, channel):
+        if not (
+            messages.told_since_sent(session, cluster, said.kind, channel)
+            or messages.was_told(session, cluster, said.kind, number, channel)
+        ):
             outbox.put(session, said, number, dict.fromkeys(others, ()), now, route=channel)
             told += 1
     return told

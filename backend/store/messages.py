@@ -130,6 +130,15 @@ def was_told(session: Session, cluster: str, kind: str, revision: int, route: st
     return session.exec(query.limit(1)).first() is not None
 
 
+def told_since_sent(session: Session, cluster: str, kind: str, route: str) -> bool:
+    """Whether a message about no incident was made after the last one that this channel took."""
+    ours = (col(Delivery.cluster) == cluster, col(Delivery.channel) == route)
+    sent = session.exec(select(func.max(col(Delivery.sent_at))).where(*ours)).one()
+    mine = [col(Message.cluster) == cluster, col(Message.incident_id) == 0, col(Message.kind) == kind]
+    mine += [col(Message.route) == route, *([col(Message.created_at) > sent] if sent is not None else [])]
+    return session.exec(select(Message.id).where(*mine).limit(1)).first() is not None
+
+
 def deliveries_of(session: Session, cluster: str, incident_id: int) -> Sequence[tuple[Message, Delivery]]:
     """All that was, will or could not be said about an incident, in its own messages and in those of its groups, in
     order: what its page shows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -124,3 +125,28 @@ def test_a_channel_that_takes_nothing_is_told_of_on_the_others_once(sqlite_store
         outbox.put(session, CLOSED, 1, {"email": ()}, clock.now())
     later(clock, 60)
     assert reach() == 0
+
+
+def test_an_outage_whose_messages_die_one_after_another_is_told_of_once(
+    sqlite_store: Store, clock: ManualClock
+) -> None:
+    store = sqlite_store
+
+    def turn(state: str = "") -> int:
+        with store.write() as session:
+            waits = session.exec(select(Delivery).where(Delivery.channel == "email", Delivery.state == "waiting"))
+            for row in waits.all()[:1] if state else ():
+                row.state, row.sent_at = state, clock.now() if state == "sent" else None
+                session.add(row)
+            session.flush()
+            return lost.tell_lost(session, "main", ("email", "slack"), clock.now(), "https://watch.test")
+
+    for place, said in enumerate((OPENED, CLOSED, replace(CLOSED, id="a"), replace(CLOSED, id="b"))):
+        with store.write() as session:
+            outbox.put(session, said, place, {"email": ()}, clock.now())
+        later(clock, 60)
+    later(clock, 1200)
+    assert [turn(), turn("dead"), turn("dead")] == [1, 0, 0]
+    later(clock, 60)
+    assert turn("sent") == 1, "it took one, and lets the next one wait: that is another outage"
+    assert turn() == 0
