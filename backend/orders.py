@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlmodel import Session
 
-from backend import returns
 from backend.act.base import ActionError, ClusterBackend
 from backend.cases import case_of, plan_of
 from backend.decide.guards import judge
@@ -173,10 +172,23 @@ def finish(watch: Watch, order: Order, outcome: Outcome) -> None:
         if claim(session, Order, order.id, {"state": "sent"}, change):
             _tell_end(session, watch, order, "done", outcome.text)
             if order.verb == Verb.RESUME and "dry_run" not in outcome.attrs:
-                returns.lift_undone(session, order, now)
+                lift_undone(session, order, now)
             if order.verb not in (Verb.RESUME, Verb.CHECK) and "dry_run" not in outcome.attrs:
                 _mitigated(session, watch, order.incident_id, now)
     watch.changes.nudge()
+
+
+def lift_undone(session: Session, order: Order, now: datetime) -> None:
+    """A resume is done: where a person undid a drain by it, what kept work from the node is lifted in their name."""
+    told = incidents.timeline(session, order.incident_id)
+    by = next((row for row in reversed(told) if row.what == "undone" and row.attrs.get("order") == order.id), None)
+    if by is None:
+        return
+    for row in actions.exclusions_of(session, order.incident_id):
+        if row.node == order.node:
+            row.lifted_at, row.lifted_by = now, by.actor
+            row.lift_reason = str(by.attrs.get("reason") or "the drain was undone")
+            session.add(row)
 
 
 def _mitigated(session: Session, watch: Watch, incident_id: int, now: datetime) -> None:

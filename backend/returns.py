@@ -159,19 +159,6 @@ def take_back(session: Session, watch: Watch, drain: Order, by: str, reason: str
     return order
 
 
-def lift_undone(session: Session, order: Order, now: datetime) -> None:
-    """A resume is done: where a person undid a drain by it, what kept work from the node is lifted in their name."""
-    told = incidents.timeline(session, order.incident_id) if f":{UNDO}:" in order.key else ()
-    by = next((row for row in reversed(told) if row.what == "undone" and row.attrs.get("order") == order.id), None)
-    if by is None:
-        return
-    for row in actions.exclusions_of(session, order.incident_id):
-        if row.node == order.node:
-            row.lifted_at, row.lifted_by = now, by.actor
-            row.lift_reason = str(by.attrs.get("reason") or "the drain was undone")
-            session.add(row)
-
-
 def _order(drain: Order, incident: Incident, verb: Verb, key: str, now: datetime) -> Order:
     """An order that follows from a drain: approving that one approved it."""
     return Order(

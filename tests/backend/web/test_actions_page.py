@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlmodel import select
 
-from backend import returns
+from backend import orders
 from backend.clock import ManualClock
 from backend.model.actions import Decision, Exclusion, Order
 from backend.model.people import Audit
@@ -139,7 +139,7 @@ def test_a_drain_that_stands_is_undone_by_an_approver_and_its_exclusion_lifted(r
     assert (back.verb, back.node, back.state) == ("resume", "gpu-040", "waiting")
     assert lifted.lifted_at is None, "it keeps work away until the node is back"
     with parts.store.write() as session:
-        returns.lift_undone(session, session.get_one(Order, back.id), parts.clock.now())
+        orders.lift_undone(session, session.get_one(Order, back.id), parts.clock.now())
         lifted = session.exec(select(Exclusion).where(Exclusion.node == "gpu-040")).one()
         assert (lifted.lifted_by, lifted.lift_reason) == ("approver", "swapped")
     assert press(approver, f"/actions/orders/{number}/undo") == 409, "it is on its way back already"
