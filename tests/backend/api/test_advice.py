@@ -76,6 +76,14 @@ def test_hardware_failed_start_again_elsewhere_from_the_last_save(
     assert "Leave out gpu-001" in found["sentence"] and "step 200" in found["sentence"]
 
 
+def test_what_was_broken_before_the_attempt_began_and_stood_is_in_the_advice(fleet: Site, local: TestClient) -> None:
+    told(fleet)
+    old = an_incident(fleet, "gpu-001", opened_at=NOW - timedelta(days=2))
+    over = an_incident(fleet, "gpu-002", opened_at=NOW - timedelta(days=2), closed_at=NOW - timedelta(days=1))
+    found = asked(local)["incidents"]
+    assert old in found and over not in found
+
+
 def test_the_same_question_has_the_same_answer_until_something_changed(fleet: Site, local: TestClient) -> None:
     told(fleet)
     broke(fleet)
