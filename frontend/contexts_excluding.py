@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from frontend.contexts import Chip, Frame, Link, Right
+from frontend.contexts import Chip, Frame, Link
 from frontend.contexts_acting import Form, Tab
 
 
@@ -49,4 +49,3 @@ class ExclusionsPage:
     csv: str  #: the same as CSV
     hostlist: str  #: what sbatch --exclude gets
     make: Form | None  #: the form of a new one
-    right: Right  #: may this reader change any?

@@ -148,7 +148,6 @@ def context(
     chosen = {"": held, "proposed": planned}.get(show, [])
     everybody = {str(row["node"]) for row in held if not row["scope"]}
     api = seen.link("/api/v1/exclusions/ended") if show == "ended" else seen.link("/api/v1/exclusions", advisory="1")
-    right = seen.right("operator", "exclude nodes")
     return ExclusionsPage(
         frame=frame(
             session, seen, "Exclusions", (Link("Exclusions", ""),), api, told, seen.link("/exclusions", show=show)
@@ -163,7 +162,6 @@ def context(
         csv=seen.link("/figures/exclusions.csv", show=show),
         hostlist=hostlist.render(everybody) if everybody and not show else "",
         make=new(seen, fields) if not show else None,
-        right=right,
     )
 
 
