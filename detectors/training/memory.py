@@ -117,17 +117,26 @@ def keep(state: Any, axis: str, kept: NDArray[Any]) -> None:
 
 
 def forget(state: RunState, now: float, after_s: float, axes: Sequence[str] = ()) -> None:
-    """Drop runs unheard of for ``after_s``, and of too many the oldest; with them their cells (field ``of`` of each of
+    """Drop runs unheard of for ``after_s``, and of too many the oldest; with them their cells, which are
+    bounded themselves (field ``of`` of each of
     ``axes`` is the mark of a run)."""
     old = now - state.run_at > after_s
     if len(old) - int(old.sum()) > MOST_RUNS:
         old[np.argsort(state.run_at, kind="stable")[: len(old) - MOST_RUNS]] = True
-    if not old.any():
-        return
-    gone = state.run[old]
-    keep(state, "run", ~old)
+    if old.any():
+        gone = state.run[old]
+        keep(state, "run", ~old)
+        for axis in axes:
+            keep(state, axis, ~np.isin(getattr(state, f"{axis}_of"), gone))
     for axis in axes:
-        keep(state, axis, ~np.isin(getattr(state, f"{axis}_of"), gone))
+        bound(state, axis)
+
+
+def bound(state: Any, axis: str, most: int = MOST_CELLS) -> None:
+    """Of too many columns those that were heard of last (field ``at`` of the axis)."""
+    heard = getattr(state, f"{axis}_at", None)
+    if heard is not None and len(heard) > most:
+        keep(state, axis, np.sort(np.argsort(heard, kind="stable")[len(heard) - most :]))
 
 
 def entity(state: RunState, at: int, fleet: Fleet) -> Entity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,7 +98,9 @@ class Pace:
         return state
 
     def step(self, state: PaceState, tick: Tick, fleet: Fleet) -> Judged:
-        for _, _, some in by_step(rows(tick, STEP, SAVES)):
+        found = rows(tick, STEP, SAVES)
+        _meet(state, found)
+        for _, _, some in by_step(found):
             at = memory.place(state, some[0])
             for row in some:
                 if row.event.namespace == SAVES:
@@ -325,16 +328,31 @@ def _median(state: PaceState, at: int) -> float:
     return float(np.median(state.between[:n, at])) if n else 0.0
 
 
+def _meet(state: PaceState, found: Sequence[Row]) -> None:
+    """Columns for all ranks of a tick that are new, in one go."""
+    told = (row for row in found if row.rank >= 0 and not row.layer and row.event.namespace == STEP)
+    named = {(row.run, row.rank): row for row in reversed(list(told))}
+    by_key = {mark(run, f"rank:{rank}"): row for (run, rank), row in named.items()}
+    keys = np.array(sorted(by_key), np.uint64)
+    keys = keys[~np.isin(keys, state.rank)]
+    if not len(keys):
+        return
+    new = [by_key[int(key)] for key in keys]
+    memory.grow(state, "rank", keys, {"rank_host": [_host(row) for row in new]})
+    at = np.searchsorted(state.rank, keys)
+    state.rank_of[at] = [mark(row.run) for row in new]
+    state.rank_number[at] = [row.rank for row in new]
+
+
+def _host(row: Row) -> str:
+    return (row.event.attrs.get("host") or row.event.entity.node)[:LONGEST]
+
+
 def _rank(state: PaceState, row: Row) -> None:
-    """What one rank says of its own step."""
-    key = np.uint64(mark(row.run, f"rank:{row.rank}"))
-    host = (row.event.attrs.get("host") or row.event.entity.node)[:LONGEST]
-    at = int(np.searchsorted(state.rank, key))
-    if at == len(state.rank) or state.rank[at] != key:
-        memory.grow(state, "rank", np.array([key], np.uint64), {"rank_host": [host]})
-        at = int(np.searchsorted(state.rank, key))
-        state.rank_of[at], state.rank_number[at] = mark(row.run), row.rank
-    elif host and state.rank_host[at] != host:
+    """What one rank, whose column is there, says of its own step."""
+    host = _host(row)
+    at = int(np.searchsorted(state.rank, np.uint64(mark(row.run, f"rank:{row.rank}"))))
+    if host and state.rank_host[at] != host:
         state.rank_host = memory.with_text(state.rank_host, at, host)
         state.since[at] = state.over[at] = 0.0
     if row.at < state.rank_at[at] or (row.at == state.rank_at[at] and row.step <= state.rank_step[at]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from detectors.catalogue import load
 from detectors.detector import Detector
 from detectors.model import Event, Finding, Severity, Tick
+from detectors.training import memory
 from detectors.training.collectives import Collectives
 from detectors.training.copies import Copies
 from detectors.training.matrix import syndromes
@@ -105,6 +107,19 @@ def test_a_slow_link_and_a_job_slow_as_a_whole_are_told_as_such() -> None:
     assert link == "job_slow link:2-3"
     whole = Pace(everyone=True, times=1.3, at=150, lengths=False)
     assert set(first([Pacing(load())], paced(whole, 1, 170))) == {"job_slow job:7"}
+
+
+def test_the_ranks_of_a_tick_are_met_at_once_and_bounded_by_those_heard_of_last() -> None:
+    detector = Pacing(load())
+    state = detector.start(NOWHERE)
+    events = tuple(row("r", T0 + rank, 1, {"step_time_s": 2.0}, rank=rank) for rank in range(8_000))
+    began = process_time()
+    detector.step(state, Tick(T0 + 8_000, events=events), NOWHERE)
+    assert process_time() - began < 2.0
+    assert sorted(state.rank_number.tolist()) == list(range(8_000))
+    memory.bound(state, "rank", 500)
+    assert sorted(state.rank_number.tolist()) == list(range(7_500, 8_000))
+    assert (state.rank[1:] > state.rank[:-1]).all()
 
 
 def test_a_job_that_the_fleet_has_no_more_has_ended_and_does_not_hang() -> None:
