@@ -20,6 +20,8 @@ from backend.api.problems import Problem
 from backend.api.snapshots import snapshots_of
 from backend.auth import Person
 from backend.clock import unix
+from backend.model.actions import Decision
+from backend.model.base import LARGEST_ID
 from backend.notify.slack import HOSTS
 from backend.proposals import Conflict, Refused
 from backend.registry import Parts
@@ -118,6 +120,10 @@ def deed(watch: Watch, person: Person, verb: str, number: int) -> str:
         row = writes.acknowledge(watch, number, person)
         return f"{row.acknowledged_by} has incident {number}."
     if verb == "approve":
+        with watch.store.read() as session:
+            plan = session.get(Decision, number) if number <= LARGEST_ID else None
+        if plan is not None and plan.cluster == watch.cluster and len(plan.blast.get("nodes", ())) > 1:
+            raise Invalid("this plan touches more than one node; approve it on its page, where you type how many.")
         return f"Approved. {writes.approve(watch, number, person, 'in Slack').sentence}"
     if verb == "reject":
         writes.reject(watch, number, person, "in Slack")

@@ -72,12 +72,17 @@ def router(pages: Environment) -> APIRouter:
 
 def approve(seen: Visit, which: int, fields: Fields) -> None:
     """What touches more than one node has to be typed: the form says what."""
+    confirm(seen, which, fields)
+    writes.approve(seen.watch, which, seen.person, fields.get("note", "").strip())
+
+
+def confirm(seen: Visit, which: int, fields: Fields) -> None:
+    """Raises Invalid where a plan of several nodes is approved on a page and what it touches was not typed."""
     with seen.parts.store.read() as session:
         row = session.get(Decision, which) if which < 2**63 else None
     wanted = typed(row) if row is not None else ""
     if wanted and fields.get("typed", "").strip() != wanted:
         raise Invalid(f"It touches more than one node: type {wanted!r} beside the button. Nothing happened.")
-    writes.approve(seen.watch, which, seen.person, fields.get("note", ""))
 
 
 def reject(seen: Visit, which: int, fields: Fields) -> None:

@@ -15,7 +15,7 @@ from backend.answers.hardware import KINDS
 from backend.answers.incident_story import IncidentStory, incident_story
 from backend.answers.what_changed import WINDOW, Suspect
 from backend.identity import limits
-from backend.web import alerts, decision, evidence
+from backend.web import actions, alerts, decision, evidence
 from backend.web import told as told_of
 from backend.web.base import NoPage, Visit, carried_out, checked, form, frame, local_path, page, visit
 from backend.web.cost_words import run_path
@@ -66,9 +66,7 @@ def router(pages: Environment) -> APIRouter:
 
     @found.post("/decisions/{which:int}/approve")
     async def approve(request: Request, number: int, which: int, seen: Annotated[Visit, Depends(visit)]) -> Response:
-        return await write(
-            request, number, seen, lambda f: writes.approve(seen.watch, which, seen.person, f.get("note", "").strip())
-        )
+        return await write(request, number, seen, lambda f: actions.approve(seen, which, f))
 
     @found.post("/decisions/{which:int}/reject")
     async def reject(request: Request, number: int, which: int, seen: Annotated[Visit, Depends(visit)]) -> Response:

@@ -102,6 +102,8 @@ def test_what_touches_several_nodes_has_to_be_typed_also_without_a_script(reader
     approver = reader("approver")
     assert "type 2 nodes" in words(approver.get("/actions").text)
     assert press(approver, "/actions/plans/1/approve", typed="yes") == 422
+    assert press(approver, "/incidents/1/decisions/1/approve") == 422, "on the page of the incident too"
+    assert 'name="typed"' in approver.get("/incidents/1").text
     assert decision(parts).state == "proposed"
 
 
