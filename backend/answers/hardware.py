@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from backend.model.checks import Check
 from backend.model.cluster import Device, Node
@@ -16,12 +17,14 @@ from backend.model.events import Event
 from backend.model.incidents import Incident
 from backend.security.redact import MASK, redact
 from backend.store.incidents import real
+from backend.store.upsert import portions
 
 #: Events that speak of hardware; what jobs and schedulers said stays here.
 NAMESPACES = ("xid", "sxid", "goe", "afid", "dcgm", "aer", "nic", "mce", "edac", "pcie", "power", "thermal")
 #: What incidents may be about: a job, a run or a rank is nobody's hardware.
 KINDS = ("node", "gpu", "nic", "link")
 MOST = 5000
+Told = TypeVar("Told", Incident, Event, Check)
 _PROCESS = re.compile(r"\b(pid|tid|name|comm|process|user|uid|job|jobid|cgroup)([=:]\s?)[^,\s)]+", re.IGNORECASE)
 
 
@@ -33,6 +36,11 @@ class Hardware:
     incidents: tuple[dict[str, Any], ...]
     events: tuple[dict[str, Any], ...]
     checks: tuple[dict[str, Any], ...]
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """Of what there may be more than the MOST newest that are here."""
+        return tuple(name for name in ("incidents", "events", "checks") if len(getattr(self, name)) >= MOST)
 
 
 def hardware(session: Session, cluster: str, only: Collection[str], since: datetime, until: datetime) -> Hardware:
@@ -65,7 +73,7 @@ def _incidents(
         col(Incident.opened_at) < until,
         col(Incident.entity_kind).in_(KINDS),
     )
-    rows = session.exec(query.order_by(col(Incident.id).desc()).limit(MOST)).all()
+    rows = newest(session, query, Incident, mine)
     return tuple(
         {
             "id": row.id,
@@ -79,7 +87,6 @@ def _incidents(
             "text": scrubbed(row.headline, [row.job, row.run], others),
         }
         for row in rows
-        if row.node in mine
     )
 
 
@@ -92,8 +99,7 @@ def _events(
         col(Event.at) < until,
         col(Event.namespace).in_(NAMESPACES),
     )
-    query = query.where(col(Event.node).in_(sorted(mine))) if len(mine) <= 500 else query
-    rows = session.exec(query.order_by(col(Event.id).desc()).limit(MOST)).all()
+    rows = newest(session, query, Event, mine)
     return tuple(
         {
             "at": row.at,
@@ -104,7 +110,6 @@ def _events(
             "text": scrubbed(row.text, [], others),
         }
         for row in rows
-        if row.node in mine
     )
 
 
@@ -112,7 +117,7 @@ def _checks(
     session: Session, cluster: str, mine: Collection[str], others: Collection[str], since: datetime, until: datetime
 ) -> tuple[dict[str, Any], ...]:
     query = select(Check).where(col(Check.cluster) == cluster, col(Check.at) >= since, col(Check.at) < until)
-    rows = session.exec(query.order_by(col(Check.id).desc()).limit(MOST)).all()
+    rows = newest(session, query, Check, mine)
     return tuple(
         {
             "at": row.at,
@@ -124,8 +129,16 @@ def _checks(
             "reading": row.reading,
         }
         for row in rows
-        if row.node in mine
     )
+
+
+def newest(session: Session, query: SelectOfScalar[Told], table: type[Told], mine: Collection[str]) -> list[Told]:
+    """The newest MOST rows of these nodes, newest first: of other nodes none is read, so none takes their place."""
+    found: list[Told] = []
+    for some in portions(sorted(mine)):
+        own = query.where(col(table.node).in_(some)).order_by(col(table.id).desc()).limit(MOST)
+        found += session.exec(own).all()
+    return sorted(found, key=lambda row: row.id or 0, reverse=True)[:MOST]
 
 
 def scrubbed(text: str, names: Iterable[str], others: Collection[str]) -> str:

@@ -28,6 +28,7 @@ class HardwareAnswer(BaseModel):
     incidents: list[dict[str, Any]] = Field(description="Faults of their hardware; no job, run or person is named.")
     events: list[dict[str, Any]] = Field(description="Codes as the kernel and the fabric said them, masked.")
     checks: list[dict[str, Any]] = Field(description="What checks found.")
+    cut: list[str] = Field(description="Of what only the newest stand here: ask again with an earlier until.")
 
 
 @router.get("/hardware", operation_id="read_hardware", response_model=HardwareAnswer)
@@ -45,7 +46,7 @@ def read_hardware(
     with watch.store.read() as session:
         found = hardware(session, watch.cluster, person.nodes, start, end)
     body = {"cluster": watch.cluster, "since": start, "until": end}
-    rows = {name: list(getattr(found, name)) for name in ("nodes", "incidents", "events", "checks")}
+    rows = {name: list(getattr(found, name)) for name in ("nodes", "incidents", "events", "checks", "cut")}
     answer = json(body | rows)
     if download:
         answer.headers["Content-Disposition"] = 'attachment; filename="watchkeeper-hardware.json"'

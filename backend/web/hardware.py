@@ -36,7 +36,7 @@ def context(session: Session, seen: Visit) -> HardwarePage:
     found = hardware(session, seen.watch.cluster, seen.person.nodes, end - timedelta(days=DAYS), end)
     open_ = [row for row in found.incidents if row["state"] != "resolved"]
     faults = f"{count(len(open_), 'fault')} {'is' if len(open_) == 1 else 'are'} open" if open_ else "no fault is open"
-    said = "The last" if len(found.incidents) > ROWS else "All"
+    said = "The last" if found.cut or len(found.incidents) > ROWS else "All"
     return HardwarePage(
         frame=frame(session, seen, "Hardware", (Link("Hardware", ""),), seen.link("/api/v1/hardware")),
         answer=f"{count(len(found.nodes), 'node')}: {faults}.",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.answers import hardware as answer
 from backend.answers.hardware import scrubbed
 from backend.model.checks import Check
 from backend.model.events import Event
@@ -81,6 +82,21 @@ def test_no_other_answer_is_open_to_a_vendors_token(told: Parts) -> None:
     for path in ("nodes", "nodes/gpu-012", "incidents", "orders", "exclusions", "export/events", "settings", "checks"):
         assert client.get(f"/api/v1/{path}", headers=bearer).status_code == 403, path
     assert [row["node"] for row in client.get("/api/v1/hardware", headers=bearer).json()["nodes"]] == list(MINE)
+
+
+def test_other_nodes_rows_take_no_place_of_a_vendors(told: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = told.clock.now()
+    with told.store.write() as session:
+        for _ in range(4):
+            session.add(
+                Check(
+                    cluster="main", node="gpu-030", name="nccl", occasion="idle", at=now, verdict="warn", text="slow"
+                )
+            )  # fmt: skip
+    monkeypatch.setattr(answer, "MOST", 3)
+    body = client_of(told, "acme").get("/api/v1/hardware").json()
+    assert [row["node"] for row in body["checks"]] == ["gpu-012"] and "checks" not in body["cut"]
+    assert "checks" in client_of(told, "viewer").get("/api/v1/hardware").json()["cut"]
 
 
 def test_who_sees_all_nodes_gets_them_all_and_still_nothing_of_the_work(told: Parts) -> None:
