@@ -70,10 +70,17 @@ class Standing:
         return any(not incident.acknowledged_by and incident.state == "open" for _, incident in self.live)
 
 
-def judge(session: Session, desk: Desk, incident: Incident, now: datetime, near: Around | None = None) -> Plan:
+def judge(
+    session: Session,
+    desk: Desk,
+    incident: Incident,
+    now: datetime,
+    near: Around | None = None,
+    ahead: gather.Ahead | None = None,
+) -> Plan:
     """Who is told of an incident now, and what holds it back: what sending does, and what a preview shows."""
     near = near if near is not None else gather.around(session, desk.cluster, desk.routing, now)
-    alert = gather.alert_of(session, incident, desk.routing, now)
+    alert = gather.alert_of(session, incident, desk.routing, now, ahead)
     found = plan(alert, desk.routing.routes, desk.fallback, near)
     muted = desk.muted(session, incident)
     return replace(found, held=Held("inhibited", muted)) if muted else found
@@ -180,14 +187,16 @@ def look(session: Session, desk: Desk, group: AlertGroup, now: datetime) -> Stan
     """The incidents of a group as they stand; members that are over or held back are marked as such."""
     near = gather.around(session, desk.cluster, desk.routing, now)
     standing = Standing(group, desk.route(group.route))
-    for member, incident in alerts.members_of(session, group.id or 0):
+    members = alerts.members_of(session, group.id or 0)
+    ahead = gather.ahead_of(session, [row for _, row in members if row.state != "resolved"], desk.routing)
+    for member, incident in members:
         if incident.state == "resolved":
             if member.state == "told":
                 standing.closed.append(incident)
             elif member.state != "closed":
                 member.why = "it closed before it was told"
             member.state, member.held_until = ("told" if member.state == "told" else "closed"), None
-        elif (holds := _held(session, desk, member, incident, now, near)) is not None:
+        elif (holds := _held(session, desk, member, incident, now, near, ahead)) is not None:
             standing.held.append((member, incident, holds))
             if member.state != "told":
                 member.state = "held"
@@ -206,14 +215,21 @@ def look(session: Session, desk: Desk, group: AlertGroup, now: datetime) -> Stan
 
 
 def _held(
-    session: Session, desk: Desk, member: AlertMember, incident: Incident, now: datetime, near: Around
+    session: Session,
+    desk: Desk,
+    member: AlertMember,
+    incident: Incident,
+    now: datetime,
+    near: Around,
+    ahead: gather.Ahead,
 ) -> Held | None:
     """What holds an incident back. One that was told already is held back by a silence only: it is nobody's victim."""
     if member.state != "told":
-        return judge(session, desk, incident, now, near).held
+        return judge(session, desk, incident, now, near, ahead).held
     if not near.windows:
         return None
-    return held(gather.alert_of(session, incident, desk.routing, now), Around(windows=near.windows, flaps=Flaps(0)))
+    alert = gather.alert_of(session, incident, desk.routing, now, ahead)
+    return held(alert, Around(windows=near.windows, flaps=Flaps(0)))
 
 
 def _begin(session: Session, desk: Desk, standing: Standing, now: datetime) -> MessageFacts | None:

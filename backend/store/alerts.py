@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
 from sqlalchemy import func
@@ -92,15 +92,28 @@ def held_members(session: Session, cluster: str, limit: int = 100) -> Sequence[t
 
 def openings(session: Session, incident: Incident, since: datetime) -> tuple[datetime, ...]:
     """When the same thing opened since ``since``, this time included, oldest first."""
-    same = (
-        col(Incident.cluster) == incident.cluster,
-        col(Incident.kind) == incident.kind,
-        col(Incident.entity_id) == incident.entity_id,
-        col(Incident.opened_at) >= since,
-        col(Incident.opened_at) <= incident.opened_at,
-        (col(Incident.drill) == "") | (col(Incident.id) == incident.id),
-    )
-    return tuple(session.exec(select(Incident.opened_at).where(*same).order_by(col(Incident.opened_at))).all())
+    return openings_of(session, [incident], incident.opened_at - since)[incident.id or 0]
+
+
+def openings_of(session: Session, rows: Sequence[Incident], window: timedelta) -> dict[int, tuple[datetime, ...]]:
+    """By the id of each of these incidents of one cluster when the same thing opened within ``window`` before it, this
+    time included, oldest first. Drills count for themselves only."""
+    found: dict[tuple[str, str], list[datetime]] = {}
+    for some in portions(sorted({row.entity_id for row in rows})):
+        query = select(Incident.kind, Incident.entity_id, Incident.opened_at).where(
+            col(Incident.cluster) == rows[0].cluster,
+            col(Incident.entity_id).in_(some),
+            col(Incident.opened_at) >= min(row.opened_at for row in rows) - window,
+            col(Incident.drill) == "",
+        )
+        for kind, entity, at in session.exec(query.order_by(col(Incident.opened_at))):
+            found.setdefault((kind, entity), []).append(at)
+    told: dict[int, tuple[datetime, ...]] = {}
+    for row in rows:
+        near = found.get((row.kind, row.entity_id), [])
+        its = [at for at in near if row.opened_at - window <= at <= row.opened_at]
+        told[row.id or 0] = tuple(its if row.drill == "" else sorted([*its, row.opened_at]))
+    return told
 
 
 def may_speak(session: Session, cluster: str, kinds: Sequence[str]) -> list[Incident]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from datetime import time, timedelta
 
 import pytest
+from sqlalchemy import event
+from sqlmodel import select
 
 from backend.clock import ManualClock
+from backend.model.alerts import AlertGroup
+from backend.notify import groups
 from backend.notify.routing import Escalation, Route, Routing
 from backend.notify.silences import Flaps, Inhibit, Match
 from backend.store.engine import Store
@@ -248,3 +252,18 @@ def test_two_routes_tell_their_own_people_in_one_thread(small: AtTheDesk) -> Non
     ]
     assert {m.body["thread"] for m, _ in told} == {f"main-inc-{number}"}
     assert len({m.body["id"] for m, _ in told}) == 2
+
+
+def test_a_storm_of_many_is_looked_at_in_few_statements(small: AtTheDesk) -> None:
+    small.burst([f"n{n % 8}" for n in range(120)], job="7")
+    statements: list[str] = []
+
+    def counted(*words: object) -> None:
+        statements.append(str(words[2]))
+
+    with small.store.write() as session:
+        event.listen(session.get_bind(), "before_cursor_execute", counted)
+        (group,) = session.exec(select(AlertGroup)).all()
+        assert len(groups.look(session, small.desk, group, small.clock.now()).live) == 120
+        event.remove(session.get_bind(), "before_cursor_execute", counted)
+    assert len(statements) < 30
