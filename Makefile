@@ -14,7 +14,7 @@ FROM = $(if $(WHEELHOUSE),--no-index --find-links '$(abspath $(WHEELHOUSE))')
 SLURM24 ?= $(HOME)/.cache/watchkeeper/slurm24
 KUBE ?= $(HOME)/.cache/watchkeeper-kube
 
-.PHONY: install wheelhouse demo serve check test test-install test-replay test-slurm test-slurm24 test-orders test-browser-matrix test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults test-mutations sbom audit fuzz clean score-training test-training
+.PHONY: install wheelhouse demo serve check test test-install test-proof test-replay test-slurm test-slurm24 test-orders test-browser-matrix test-alerts test-kubernetes bench wrap picture score ablation score-logs score-reliability test-samples test-logs test-failover test-faults test-mutations sbom audit fuzz clean score-training test-training
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(HAVE)
@@ -55,6 +55,10 @@ test: check
 # Slow, run by hand: wheelhouse, install with networking cut, the wheel in a clean environment elsewhere.
 test-install: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/install
+
+# Slow, run by hand: kill -9 at every named point between a kernel line and the outcome of a drain.
+test-proof: $(STAMP)
+	$(BIN)/python -m pytest -m "slow or proof" tests/proof
 
 # Slow, run by hand: byte equality of 20 simulated clusters, 200 kills and ten of SIGKILL.
 test-replay: $(STAMP)

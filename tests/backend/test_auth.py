@@ -175,7 +175,7 @@ def test_an_ingest_token_reads_nothing(sqlite_store: Store) -> None:
 CONTRACT = {
     "vendor": {"hardware"},
     "viewer": {"read"},
-    "operator": {"acknowledge", "note", "label", "silence", "exclude", "lift"},
+    "operator": {"acknowledge", "note", "label", "silence", "exclude", "lift", "backtest"},
     "approver": {"approve", "reject", "undo"},
     "admin": {"users", "tokens", "configuration", "breaker", "kill switch"},
 }

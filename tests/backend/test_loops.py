@@ -320,7 +320,7 @@ def names(parts: Parts) -> list[str]:
 def test_each_role_runs_its_own_loops(parts: Parts) -> None:
     """Who only answers people judges nothing, sends nothing and reads no source."""
     judging = ("observe", "decide", "alerts", "act", "check", "sweep", "join", "return", "learn")
-    steps = (*judging, "account", "archive", "report")
+    steps = (*judging, "account", "archive", "report", "backtest")
     working = {*(f"loop {step}" for step in steps), "source prometheus"}
     assert set(names(parts)) == {"loop follow", *working}
     assert working < set(names(replace(parts, role="observe")))

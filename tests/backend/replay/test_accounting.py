@@ -101,7 +101,7 @@ def test_without_a_part_its_numbers_are_null_and_not_guessed(tmp_path: Path) -> 
     assert reliability["failures"]["job_mttf_hours"] is None
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_attempt_of_accounting_is_in_runs_json_as_it_stands_there(tmp_path: Path, seed: int) -> None:
     record(tmp_path / "b", Wish(seed, "mixed", 12, 2, 12.0, 300.0), lambda what, share: None)
     opened = open_bundle(tmp_path / "b")
