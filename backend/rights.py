@@ -38,8 +38,8 @@ _READS = {
         /api/v1/incidents /api/v1/incidents/{incident_id} /api/v1/incidents/{incident_id}/findings /api/v1/orders
         /api/v1/orders/{order_id} /api/v1/labels /api/v1/jobs/{job}/log /api/v1/jobs/{job}/verdict
         /api/v1/jobs/{job}/reports /actions /incidents /incidents/{number} /figures/incidents/{number}.json
-        /incidents/{number}.md
-        /incidents/{number}/rma.zip /figures/incidents/{number}.csv /live /api/v1/runs /api/v1/runs/{run} /runs /runs/{name}
+        /incidents/{number}.md /incidents/{number}/rma.zip /figures/incidents/{number}.csv /live /api/v1/runs
+        /api/v1/runs/{run} /runs /runs/{name}
         /figures/run/{which}/{name}.csv /figures/run/{which}/{name}.json
     """,
     "whole": """

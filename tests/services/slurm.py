@@ -159,7 +159,7 @@ class SlurmCluster:
         return self.idle()
 
     def _up_again(self, name: str) -> None:
-        """A node that a test had rebooted: called off where it only waits, else its slurmd starts and says it booted."""
+        """A node that a test had rebooted: called off where it only waits, else its slurmd starts as booted."""
         state = re.compile(r"State=\S*REBOOT")
         self.run("scontrol", "cancel_reboot", name, check=False)
         if not state.search(self.run("scontrol", "show", "node", name, check=False)):
