@@ -235,8 +235,7 @@ def table(document: Mapping[str, Any], seen: Visit) -> Table:
             _span(row["young_s"]),
             _span(row["daly_s"]),
             _span(row["mttf_s"]),
-            amount(row["expected_ettr_now"], 3),
-            amount(row["expected_ettr_advised"], 3),
+            f"{amount(row['expected_ettr_now'], 3)} to {amount(row['expected_ettr_advised'], 3)}",
             percent(row.get("pays")),
         )
         for row in sorted(advised(document), key=lambda row: -gain(row))
@@ -247,12 +246,11 @@ def table(document: Mapping[str, Any], seen: Visit) -> Table:
         "#Saves~",
         "#Every, now",
         "#Best",
-        "#95 %~",
+        "95 %~",
         "#Young~",
         "#Daly~",
         "#Failure every~",
-        "#ETTR now",
-        "#ETTR best",
+        "#ETTR now to best",
         "#A change pays",
     )
     note = "Best by expected ETTR, with Young's and Daly's beside; all from measured cost and measured failures."
