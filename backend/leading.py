@@ -67,7 +67,11 @@ class Lead:
                 now = watch.clock.now()
                 term = leases.take(session, watch.cluster, self._holder, watch.who, self._length_s, now)
             if term:
-                self._win(term)
+                try:
+                    self._win(term)
+                finally:
+                    if not self.term:  # nothing was begun: another may do better
+                        self._hand_back(term)
             else:
                 self._stand_by()
         return False
@@ -78,6 +82,9 @@ class Lead:
             return
         term = self.term
         self._lose()
+        self._hand_back(term)
+
+    def _hand_back(self, term: int) -> None:
         with self._watch.store.write() as session:
             leases.give_up(session, self._watch.cluster, term, self._watch.clock.now())
 
@@ -95,7 +102,7 @@ class Lead:
         watch.stale = True
         proposals.reconsider(watch)
         self._begin()
-        self.term = term  # last: a lease that nothing was begun under is asked for anew at the next step
+        self.term = term  # last: a lease that nothing was begun under is handed back
         if term > 1:
             log.info("%s: this process watches now (term %d)", watch.cluster, term)
 

@@ -21,6 +21,10 @@ def bench(sqlite_store: Store, clock: ManualClock) -> Bench:
     return Bench(sqlite_store, clock)
 
 
+#: A lease this long has run out a second later.
+GONE_S = 0.5
+
+
 def lead_of(bench: Bench, holder: str, told: list[str]) -> Lead:
     return Lead(bench.watch, holder, 5.0, lambda: told.append("begin"), lambda: told.append("end"))
 
@@ -84,7 +88,7 @@ def test_a_replica_keeps_its_name(tmp_path: Path) -> None:
     assert replica(tmp_path / "new") == first and replica(tmp_path / "other") != first
 
 
-def test_a_lease_that_nothing_was_begun_under_is_begun_at_the_next_step(bench: Bench) -> None:
+def test_a_lease_that_nothing_was_begun_under_is_handed_back(bench: Bench) -> None:
     tries = iter([OSError("the database went away"), None])
 
     def begin() -> None:
@@ -95,5 +99,8 @@ def test_a_lease_that_nothing_was_begun_under_is_begun_at_the_next_step(bench: B
     with pytest.raises(OSError):
         lead.step()
     assert lead.term == 0
+    with bench.watch.store.write() as session:
+        assert leases.take(session, "main", "another", "host:1", GONE_S, bench.watch.clock.now()) == 2
+    bench.clock.set(bench.clock.now() + timedelta(seconds=1))
     lead.step()
-    assert lead.term == 2
+    assert lead.term == 3
