@@ -113,15 +113,15 @@ def recorded(arguments: argparse.Namespace, settings: Settings, known: catalogue
     server = next((one for one in settings.cluster[0].prometheus if one.url == arguments.prometheus), None)
     reader = PrometheusReader(arguments.prometheus, server.headers if server else None, READ_S)
     source = PrometheusSource("prometheus", reader, known, arguments.matchers or (server.matchers if server else ""))
-    bar = Bar("reading")
+    bar, whole = Bar("reading"), False
     try:
         facts = remembered(settings, span) if arguments.config is not None else Known()
         gather(source, facts, span, folder, settings.cluster[0], known, lambda share: bar(round(share * 1000), 1000))
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # half a span is none, and would stand in the way of the next
-        raise
+        whole = True
     finally:
         bar.end()
+        if not whole:
+            shutil.rmtree(folder, ignore_errors=True)  # half a span is none, and would stand in the way of the next
     return folder
 
 
