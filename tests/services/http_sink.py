@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
-from tests.services.sinks import Mode, Tape
+from tests.services.sinks import Mode, Replies, Tape
 
 #: mode -> (status, headers, answer)
 ANSWERS: dict[Mode, tuple[int, dict[str, str], str]] = {
@@ -40,7 +40,7 @@ class Receiver(ThreadingHTTPServer):
         return [json.loads(row["raw"]) for row in self.tape.rows]
 
 
-class Answer(BaseHTTPRequestHandler):
+class Answer(Replies):
     server: Receiver
 
     def do_POST(self) -> None:
@@ -50,39 +50,15 @@ class Answer(BaseHTTPRequestHandler):
         if mode is Mode.SLOW:
             time.sleep(tape.slow_s)
         if mode in (Mode.DROP_BEFORE, Mode.SLOW):
-            return self._hang_up()
+            return self.hang_up()
         if mode in ANSWERS:
-            return self._say(*ANSWERS[mode])
+            return self.say(*ANSWERS[mode])
         status, told = self.server.rules(self.path, raw)
         if 200 <= status < 300:
             tape.keep({"path": self.path, "raw": raw.decode(), "headers": dict(self.headers.items()), "answer": told})
         if tape.mode is Mode.DROP_AFTER:
-            return self._hang_up()
-        return self._drip() if mode is Mode.DRIP else self._say(status, {}, json.dumps(told))
-
-    def _say(self, status: int, headers: Mapping[str, str], words: str) -> None:
-        raw = words.encode()
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(raw)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def _drip(self) -> None:
-        """An answer without end, a byte every 0.1 s."""
-        self.send_response(200)
-        self.end_headers()
-        while True:
-            self.wfile.write(b"o")
-            self.wfile.flush()
-            time.sleep(0.1)
-
-    def _hang_up(self) -> None:
-        self.close_connection = True
-        self.connection.close()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Tests read the tape, not the terminal."""
+            return self.hang_up()
+        return self.drip() if mode is Mode.DRIP else self.say(status, {}, json.dumps(told))
 
 
 def takes(path: str, raw: bytes) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""What the mail sink and the Slack sink share: how they answer, and a tape of what they got."""
+"""What the sinks share: how they answer, and a tape of what they got."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,34 @@ class Tape:
             if not self._changed.wait_for(lambda: len(self.rows) >= count, within_s):
                 raise AssertionError(f"{len(self.rows)} of {count} messages within {within_s} s")
             return list(self.rows)
+
+
+class Replies(BaseHTTPRequestHandler):
+    """How an HTTP sink answers: whole, a byte at a time for ever, or not at all."""
+
+    def say(self, status: int, headers: Mapping[str, str], words: str) -> None:
+        raw = words.encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "text/html", "Content-Length": str(len(raw)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def drip(self) -> None:
+        """An answer without end, a byte every 0.1 s."""
+        self.send_response(200)
+        self.end_headers()
+        while True:
+            self.wfile.write(b"o")
+            self.wfile.flush()
+            time.sleep(0.1)
+
+    def hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.close()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Tests read the tape, not the terminal."""
 
 
 def run(program: str, sink: Callable[[int, Tape], AbstractContextManager[int]]) -> None:

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
-from tests.services.sinks import Mode, Tape, run
+from tests.services.sinks import Mode, Replies, Tape, run
 
 #: mode -> (status, headers, what Slack says)
 ANSWERS: dict[Mode, tuple[int, dict[str, str], str]] = {
@@ -43,7 +43,7 @@ class Hook(ThreadingHTTPServer):
         return [row["body"] for row in self.tape.rows]
 
 
-class Answer(BaseHTTPRequestHandler):
+class Answer(Replies):
     server: Hook
 
     def do_POST(self) -> None:
@@ -53,40 +53,16 @@ class Answer(BaseHTTPRequestHandler):
         if mode is Mode.SLOW:
             time.sleep(tape.slow_s)
         if mode in (Mode.DROP_BEFORE, Mode.SLOW):
-            return self._hang_up()
+            return self.hang_up()
         if mode in ANSWERS:
-            status, headers, words = ANSWERS[mode]
-            return self._say(status, words, headers)
+            return self.say(*ANSWERS[mode])
         wrong = complaint(raw)
         if wrong:
-            return self._say(400, wrong)
+            return self.say(400, {}, wrong)
         tape.keep({"path": self.path, "body": json.loads(raw)})
         if mode is Mode.DROP_AFTER:
-            return self._hang_up()
-        return self._drip() if mode is Mode.DRIP else self._say(200, "ok")
-
-    def _say(self, status: int, words: str, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": "text/html", "Content-Length": str(len(words)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(words.encode())
-
-    def _drip(self) -> None:
-        """An answer without end, a byte every 0.1 s."""
-        self.send_response(200)
-        self.end_headers()
-        while True:
-            self.wfile.write(b"o")
-            self.wfile.flush()
-            time.sleep(0.1)
-
-    def _hang_up(self) -> None:
-        self.close_connection = True
-        self.connection.close()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Tests read the tape, not the terminal."""
+            return self.hang_up()
+        return self.drip() if mode is Mode.DRIP else self.say(200, {}, "ok")
 
 
 def complaint(raw: bytes) -> str:
